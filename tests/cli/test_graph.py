@@ -11,7 +11,7 @@ from tests.browser import HEADLESS, needs_browser
 from tests.graph.graphs import Graph as Builder
 from tests.patience import PATIENCE
 from wgpu_backend.cli.commands.graph import render_page
-from wgpu_backend.engine.graph_facts import described
+from wgpu_backend.engine.graph_facts import describe_pass
 from wgpu_backend.graph.capabilities import Capabilities
 from wgpu_backend.graph.fusion import Rule, fuse_nodes
 from wgpu_backend.graph.memory import plan
@@ -36,7 +36,7 @@ def passed(*outputs, rules=None, name="a pass"):
         Capabilities(),
         lambda spec: Storage(spec.nbytes, "intermediate"),
     )
-    return described(name, before, plan(after, outputs), outputs, len(after), Capabilities())
+    return describe_pass(name, before, plan(after, outputs), outputs, len(after), Capabilities())
 
 
 @pytest.fixture

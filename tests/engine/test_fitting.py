@@ -3,7 +3,7 @@
 import pytest
 
 import wgpu_backend
-from wgpu_backend.engine.prompt import fitted
+from wgpu_backend.engine.prompt import fit_conversation
 from wgpu_backend.errors import ContextFull
 
 
@@ -32,12 +32,14 @@ def asked(exchanges, **how):
 
 def test_a_conversation_that_fits_is_left_whole():
     messages = asked(6)
-    assert fitted(messages, render, 100, -1) == fitted(messages, render, 1000, 5)
-    assert fitted(messages, render, 100, -1).dropped == 0
+    assert fit_conversation(messages, render, 100, -1) == fit_conversation(
+        messages, render, 1000, 5
+    )
+    assert fit_conversation(messages, render, 100, -1).dropped == 0
 
 
 def test_the_oldest_exchanges_go_whole_and_the_system_message_stays():
-    found = fitted(asked(9), render, 100, -1)
+    found = fit_conversation(asked(9), render, 100, -1)
     assert found.dropped == 6
     assert found.tokens == render(asked(6))
 
@@ -46,7 +48,7 @@ def test_the_oldest_exchanges_go_whole_and_the_system_message_stays():
 @pytest.mark.parametrize("exchanges", range(30))
 def test_there_is_room_for_the_prompt_and_an_answer(exchanges, answer):
     messages = asked(exchanges)
-    found = fitted(messages, render, 100, answer)
+    found = fit_conversation(messages, render, 100, answer)
     room = 25 if answer < 0 else min(answer, 25)
     assert len(found.tokens) <= 100 - room
     assert found.tokens == render([messages[0], *messages[1 + found.dropped :]])
@@ -54,28 +56,28 @@ def test_there_is_room_for_the_prompt_and_an_answer(exchanges, answer):
 
 
 def test_what_is_left_begins_alike_for_several_turns():
-    beginnings = [fitted(asked(n), render, 100, -1).dropped for n in range(30)]
+    beginnings = [fit_conversation(asked(n), render, 100, -1).dropped for n in range(30)]
     assert beginnings == sorted(beginnings)
     assert len(set(beginnings)) <= 30 * 10 // 25 + 1
 
 
 def test_what_the_user_said_last_stays_with_what_followed_it():
     long = [*asked(20)[:-1], message("user", 30), message("assistant", 30), message("tool", 10)]
-    found = fitted(long, render, 100, -1)
+    found = fit_conversation(long, render, 100, -1)
     assert found.tokens == render([long[0], *long[-3:]])
 
 
 def test_a_newest_message_may_take_the_room_of_the_answer_but_no_more():
-    assert len(fitted([*asked(3), message("user", 90)], render, 100, -1).tokens) == 92
+    assert len(fit_conversation([*asked(3), message("user", 90)], render, 100, -1).tokens) == 92
     with pytest.raises(ContextFull, match=r"newest message, .* takes 112 tokens, .* holds 100"):
-        fitted([*asked(3), message("user", 110)], render, 100, -1)
+        fit_conversation([*asked(3), message("user", 110)], render, 100, -1)
     with pytest.raises(ContextFull, match=r"takes 112 tokens"):
-        fitted([message("system", 2), message("user", 110)], render, 100, -1)
+        fit_conversation([message("system", 2), message("user", 110)], render, 100, -1)
 
 
 @pytest.mark.parametrize("messages", [[], [message("system", 3)]])
 def test_conversations_without_a_word_of_the_user_are_rendered(messages):
-    assert fitted(messages, render, 100, -1).tokens == render(messages)
+    assert fit_conversation(messages, render, 100, -1).tokens == render(messages)
 
 
 @pytest.mark.slow

@@ -46,10 +46,10 @@ def test_weights_of_attention_make_of_the_values_what_the_layer_does(model, monk
 
 def values_of(model, tokens, seen):
     """Values of the layer, and what it gave, of a pass of the same tokens."""
-    from wgpu_backend.engine.runner import Head, runner_of
+    from wgpu_backend.engine.runner import Head, make_runner
     from wgpu_backend.nn.batch import Work
 
-    runner = runner_of(model.model, model.cache)
+    runner = make_runner(model.model, model.cache)
     count = len(tokens)
     session = model._session
     model.cache.remove(session.sequence)

@@ -13,7 +13,7 @@ from wgpu_backend.engine.step_sampler import (
     NOWHERE,
     SAMPLING,
     build,
-    checked,
+    check_tokens,
 )
 from wgpu_backend.errors import BackendError
 from wgpu_backend.ml.backend import BackendParams, make_executor
@@ -121,7 +121,7 @@ def assert_same_tokens(executor, rng, name):
 
             rows = zip(on_host, values, histories, strict=True)
             expected = [sampler.sample(row, seen) for sampler, row, seen in rows]
-            assert expected == checked(tokens[:ROWS]), kind
+            assert expected == check_tokens(tokens[:ROWS]), kind
             for history, token in zip(histories, expected, strict=True):
                 history.append(token)
         recorded.close()
@@ -194,6 +194,6 @@ def test_a_graph_is_not_built_for_the_host(full):
 
 
 def test_a_row_without_a_token_is_named():
-    assert checked(np.array([3, 0], np.int32)) == [3, 0]
+    assert check_tokens(np.array([3, 0], np.int32)) == [3, 0]
     with pytest.raises(BackendError, match="logit of row 1 is not finite"):
-        checked(np.array([3, -1], np.int32))
+        check_tokens(np.array([3, -1], np.int32))

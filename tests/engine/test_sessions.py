@@ -12,8 +12,8 @@ import pytest
 import wgpu_backend
 from tests.builders import tiny_model
 from tests.patience import PATIENCE
+from wgpu_backend.engine.fifo_lock import FifoLock
 from wgpu_backend.engine.sessions import MOST_SESSIONS
-from wgpu_backend.engine.turns import Turns
 from wgpu_backend.errors import BackendError, CacheFull
 
 PROMPTS = ("in the", "on and on", "the", "a")
@@ -237,7 +237,7 @@ def test_closing_tells_those_who_wait(path):
 
 
 def test_turns_come_in_the_order_in_which_they_were_asked_for():
-    turns, order, threads = Turns(), [], []
+    turns, order, threads = FifoLock(), [], []
 
     def first():
         for number in range(8):
@@ -255,7 +255,7 @@ def test_turns_come_in_the_order_in_which_they_were_asked_for():
 
 
 def test_who_is_interrupted_while_waiting_is_passed_over():
-    turns, go, order = Turns(), threading.Event(), []
+    turns, go, order = FifoLock(), threading.Event(), []
     holder = threading.Thread(target=turns.take, args=(lambda: go.wait(PATIENCE),))
     holder.start()
     while len(turns._line) < 1:
@@ -291,7 +291,7 @@ def test_ctrl_c_ends_a_call_that_waits_and_the_model_goes_on(small):
 
 
 def test_a_thread_that_has_its_turn_does_not_wait_for_itself():
-    turns = Turns()
+    turns = FifoLock()
     assert turns.take(lambda: turns.take(lambda: 3)) == 3
     with pytest.raises(KeyError):
         turns.take(lambda: {}[1])

@@ -8,7 +8,7 @@ import numpy as np
 
 from tests.models.related import SOURCE
 from wgpu_backend.dtypes import F32, DType
-from wgpu_backend.engine.runner import HIDDEN, Head, Work, runner_of
+from wgpu_backend.engine.runner import HIDDEN, Head, Work, make_runner
 from wgpu_backend.files.gguf.reader import open_gguf
 from wgpu_backend.ml.backend import Backend
 from wgpu_backend.ml.executor import Executor
@@ -22,7 +22,7 @@ class Running:
         self.model = model_class(backend.config)(backend)
         self.model.fit_context(positions)
         self.cache = self.model.make_cache(backend.executor, 4, positions, dtype)
-        self.runner = runner_of(self.model, self.cache)
+        self.runner = make_runner(self.model, self.cache)
         logits = Head("logits", lambda batch, hidden: [self.model.logits(hidden)])
         self.head = logits if self.model.has_logits else HIDDEN
 

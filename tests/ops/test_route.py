@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from wgpu_backend.dtypes import F16, F32, I32
-from wgpu_backend.engine.graph_facts import described
+from wgpu_backend.engine.graph_facts import describe_pass
 from wgpu_backend.errors import ShapeError
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ops.moe.route import route
@@ -323,7 +323,7 @@ def test_the_graph_command_tells_who_makes_the_ids(full, monkeypatch, rng):
         ids, weights = routed("qwen3moe", x, 4, context.from_numpy(bias))
         outputs = [weights, table.rows(ids.reshape(-1))]
         recorded = context.record(*outputs)
-        steps = described("", recorded.scheduled, recorded.plan, outputs, 2, full.capabilities)
+        steps = describe_pass("", recorded.scheduled, recorded.plan, outputs, 2, full.capabilities)
         recorded.close()
     router, gather = steps.after.steps
     assert router.op == "route"

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from wgpu_backend.device.interrupts import deliver, uninterrupted
 from wgpu_backend.dtypes import BF16, F16, F32
-from wgpu_backend.engine.arguments import shown
+from wgpu_backend.engine.arguments import describe
 from wgpu_backend.errors import GGUFError, ModelError, OptionError
 from wgpu_backend.files.gguf.reader import GGUFFile, TensorInfo, open_gguf
 from wgpu_backend.graph.node import Storage
@@ -39,7 +39,7 @@ from wgpu_backend.nn.module import modules
 Directions = dict[int, NDArray[np.float32]]
 
 
-def directions_of(
+def read_directions(
     given: Sequence[tuple[Path, float]], layers: tuple[int, int] | None, base: GGUFFile
 ) -> Directions:
     """Sum control vectors, each times its scale, by layer.
@@ -126,7 +126,7 @@ def scaled_files(name: str, given: object) -> list[Scaled]:
     if isinstance(given, str | PathLike):
         return [(Path(cast("str", given)), 1.0)]
     if isinstance(given, bytes | Mapping) or not isinstance(given, Iterable):
-        raise OptionError(f"{name}: {shown(cast('object', given))}, needs a list of files")
+        raise OptionError(f"{name}: {describe(cast('object', given))}, needs a list of files")
     return [
         _parse_scaled(f"{name}[{i}]", one) for i, one in enumerate(cast("Iterable[object]", given))
     ]
@@ -135,12 +135,12 @@ def scaled_files(name: str, given: object) -> list[Scaled]:
 def _parse_scaled(name: str, given: object) -> Scaled:
     pair = cast("tuple[object, ...]", given) if isinstance(given, tuple) else (given, 1.0)
     if len(pair) != 2 or not isinstance(pair[0], str | PathLike):
-        what = shown(cast("object", given))
+        what = describe(cast("object", given))
         raise OptionError(f"{name}: {what}, needs a path, or a path and a scale")
     path, scale = cast("tuple[str, object]", pair)
     is_number = isinstance(scale, int | float) and not isinstance(scale, bool)
     if not is_number or not math.isfinite(cast("float", scale)):
-        raise OptionError(f"{name}: scale {shown(scale)}, needs a finite number")
+        raise OptionError(f"{name}: scale {describe(scale)}, needs a finite number")
     return Path(path), float(cast("float", scale))
 
 
@@ -160,8 +160,8 @@ def require_fitting(
     model_class(base.config)
     for path, _ in loras:
         with open_gguf(path) as file:
-            checked(file, base)
-    directions_of(control_vectors, layers, base)
+            check_lora(file, base)
+    read_directions(control_vectors, layers, base)
 
 
 class FileVersion(NamedTuple):
@@ -301,7 +301,7 @@ class Adapters:
         if given and not model.steerable:
             name = model.config.architecture
             raise model.fail(f"architecture {name!r} takes no control vectors")
-        found = directions_of(given, layers, model.backend.file)
+        found = read_directions(given, layers, model.backend.file)
         changed = found.keys() != self._directions.keys() or any(
             (found[layer] != values).any() for layer, values in self._directions.items()
         )
@@ -362,7 +362,7 @@ class Pair:
     rank: int
 
 
-def checked(file: GGUFFile, base: GGUFFile) -> dict[str, Pair]:
+def check_lora(file: GGUFFile, base: GGUFFile) -> dict[str, Pair]:
     """Return the pairs of a file by the name of their weight, checked against a model's file.
 
     Raises
@@ -490,7 +490,7 @@ class Lora:
         self._scales: dict[int, Tensor] = {}
         self.changes: dict[str, LowRank] = {}
         try:
-            pairs = checked(file, base)
+            pairs = check_lora(file, base)
             self._alpha = file.config.float(ALPHA)
             for name, pair in pairs.items():
                 deliver()

@@ -1,4 +1,4 @@
-"""How prompts and conversations are answered, whoever's part of the cache serves them."""
+"""The methods that answer prompts and conversations, of a model and of its sessions."""
 
 from __future__ import annotations
 
@@ -7,10 +7,17 @@ from contextlib import closing
 from functools import partial
 from typing import Literal, overload
 
-from wgpu_backend.engine.arguments import Asked, Options, asked, conversation, text, token_ids
+from wgpu_backend.engine.arguments import (
+    CallOptions,
+    Options,
+    check_options,
+    conversation,
+    text,
+    token_ids,
+)
 from wgpu_backend.engine.batching.request import Request
 from wgpu_backend.engine.batching.results import Event
-from wgpu_backend.engine.prompt import Message, Prompter, fitted
+from wgpu_backend.engine.prompt import Message, Prompter, fit_conversation
 from wgpu_backend.engine.sessions import Session, Sessions, Stats
 from wgpu_backend.text.grammar import Grammar, GrammarVocabulary, Matcher
 from wgpu_backend.text.tokenizer import Tokenizer
@@ -118,7 +125,7 @@ class Answers:
         BackendError
             The model was closed, or another call took the session over before the stream ended.
         """
-        how = asked(options, num_predict, stop)
+        how = check_options(options, num_predict, stop)
         prompt = text("prompt", prompt)
         system = None if system is None else text("system", system)
         if raw or self.prompter.template is None:
@@ -190,9 +197,9 @@ class Answers:
         ContextFull
             The newest message is longer than the context.
         """
-        how = asked(options, num_predict, stop)
-        found = fitted(
-            self.prompter.checked(conversation(messages)),
+        how = check_options(options, num_predict, stop)
+        found = fit_conversation(
+            self.prompter.check_messages(conversation(messages)),
             partial(
                 self.prompter.chat,
                 tools=tools,
@@ -214,7 +221,7 @@ class Answers:
     ) -> Iterator[int]:
         """Generate the tokens that follow a prompt of token ids, as a stream."""
         ids = token_ids(prompt, self._sessions.vocabulary)
-        how = asked(options, num_predict, None)
+        how = check_options(options, num_predict, None)
         return _tokens(self.events(Request(ids, how.options, how.num_predict), call="tokens"))
 
     def events(
@@ -245,7 +252,7 @@ class Answers:
         self,
         call: str,
         ids: Sequence[int],
-        how: Asked,
+        how: CallOptions,
         *,
         stream: bool,
         dropped: int = 0,

@@ -17,7 +17,7 @@ OF_A_CALL = ("num_predict", "stop")  # Ollama has these among the options
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class CallOptions:
     """The checked options of one generation call.
 
     Parameters
@@ -33,9 +33,9 @@ class Asked:
     stop: Sequence[str]
 
 
-def asked(
+def check_options(
     options: Options | None, num_predict: int | None, stop: str | Iterable[str] | None
-) -> Asked:
+) -> CallOptions:
     """Check the arguments of a generation call.
 
     Raises
@@ -54,7 +54,7 @@ def asked(
         of_call[name] = of_call[name] if value is None else value
     sampling = options if isinstance(options, SamplingOptions) else SamplingOptions(**given)  # pyright: ignore[reportArgumentType] it checks them
     limit = of_call["num_predict"]
-    return Asked(
+    return CallOptions(
         sampling,
         -1 if limit is None else whole_number("num_predict", limit),
         stops(of_call["stop"]),
@@ -67,7 +67,7 @@ def _options(options: object) -> dict[str, object]:
         return {}
     if not isinstance(options, Mapping):
         raise OptionError(
-            f"options: {shown(options)}, needs SamplingOptions or a dict, for example "
+            f"options: {describe(options)}, needs SamplingOptions or a dict, for example "
             "{'temperature': 0}"
         )
     given = dict(cast("Mapping[object, object]", options))
@@ -96,7 +96,7 @@ def text(name: str, value: object) -> str:
         It is not a string.
     """
     if not isinstance(value, str):
-        raise OptionError(f"{name}: {shown(value)}, needs a text (str)")
+        raise OptionError(f"{name}: {describe(value)}, needs a text (str)")
     return value
 
 
@@ -105,7 +105,7 @@ def texts(name: str, value: object) -> list[str]:
     if isinstance(value, str):
         return [value]
     if isinstance(value, bytes | bytearray | Mapping) or not isinstance(value, Iterable):
-        raise OptionError(f"{name}: {shown(cast('object', value))}, needs a text or several")
+        raise OptionError(f"{name}: {describe(cast('object', value))}, needs a text or several")
     return [text(f"{name}[{i}]", each) for i, each in enumerate(cast("Iterable[object]", value))]
 
 
@@ -123,7 +123,7 @@ def conversation(messages: object) -> list[Message]:
         return [cast("Message", messages)]
     if isinstance(messages, bytes | bytearray) or not isinstance(messages, Iterable):
         raise TemplateError(
-            f"chat: messages are {shown(cast('object', messages))}, needs a list of them, for "
+            f"chat: messages are {describe(cast('object', messages))}, needs a list of them, for "
             "example [{'role': 'user', 'content': 'hello'}]"
         )
     return list(cast("Iterable[Message]", messages))
@@ -138,7 +138,7 @@ def token_ids(tokens: object, rows: int) -> list[int]:
         An item is not a token id of the vocabulary.
     """
     if isinstance(tokens, str | bytes) or not isinstance(tokens, Iterable):
-        raise ModelError(f"tokens: {shown(cast('object', tokens))}, needs whole numbers")
+        raise ModelError(f"tokens: {describe(cast('object', tokens))}, needs whole numbers")
     try:
         ids = [index(cast("int", token)) for token in cast("Iterable[object]", tokens)]
     except TypeError as error:
@@ -163,7 +163,7 @@ def within(name: str, value: object, most: int, least: int = 1) -> int:
     return number
 
 
-def shown(value: object) -> str:
+def describe(value: object) -> str:
     """Format a value and its type for a message, shortened to 60 characters."""
     shown = repr(value)
     shown = shown if len(shown) <= 60 else f"{shown[:57]}..."

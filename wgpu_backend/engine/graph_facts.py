@@ -111,7 +111,7 @@ class Pass:
     after: Schedule
 
 
-def described(
+def describe_pass(
     name: str,
     scheduled: Sequence[Node],
     fused: MemoryPlan,
@@ -252,8 +252,10 @@ def _nearest(node: Node, home: int, after: Sequence[Node], fresh: Mapping[Storag
     for number in candidates:  # grows as it goes
         feeding = [fresh[d.storage] for d in after[number].dependencies() if d.storage in fresh]
         candidates += [each for each in feeding if each not in candidates]
-    return max(candidates, key=lambda number: len(_touched(node) & _touched(after[number])))
+    return max(
+        candidates, key=lambda number: len(_find_buffers(node) & _find_buffers(after[number]))
+    )
 
 
-def _touched(node: Node) -> set[Storage]:
+def _find_buffers(node: Node) -> set[Storage]:
     return {node.storage, *(each.storage for each in node.dependencies())}

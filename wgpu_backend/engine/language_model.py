@@ -17,11 +17,11 @@ from wgpu_backend.engine.answers import Answers, Conversation
 from wgpu_backend.engine.arguments import texts as checked_texts
 from wgpu_backend.engine.arguments import token_ids
 from wgpu_backend.engine.batching.completion import ModelInfo
-from wgpu_backend.engine.graph_facts import Pass, described
-from wgpu_backend.engine.pooling import pooled, pooling_of, unit
+from wgpu_backend.engine.graph_facts import Pass, describe_pass
+from wgpu_backend.engine.pooling import choose_pooling, pool_states, unit
 from wgpu_backend.engine.prompt import Prompter
-from wgpu_backend.engine.runner import HIDDEN, SHORTEST, Head, Runner, bucket, runner_of
-from wgpu_backend.engine.sessions import Neighbour, Sessions, Stats
+from wgpu_backend.engine.runner import HIDDEN, SHORTEST, Head, Runner, bucket, make_runner
+from wgpu_backend.engine.sessions import CacheUser, Sessions, Stats
 from wgpu_backend.errors import (
     ContextFull,
     ModelError,
@@ -101,7 +101,7 @@ class LanguageModel(Answers):
         self.model.fit_context(self.num_ctx)
         self.cache = self._cache(kv_dtype)
         self.prompter = Prompter(backend.config, self.tokenizer)
-        self.runner = runner_of(self.model, self.cache)
+        self.runner = make_runner(self.model, self.cache)
         self._runners = [self.runner]
         self.depth = _depth(self.device)
         self.stats = Stats()
@@ -194,7 +194,7 @@ class LanguageModel(Answers):
         blocks = -(-self.num_ctx // BLOCK)
         return self.num_ctx if self.num_parallel == 1 else self.num_parallel * blocks * BLOCK
 
-    def attach(self, neighbour: Neighbour) -> Runner:
+    def attach(self, user: CacheUser) -> Runner:
         """Let an engine share the cache, using sequence numbers that no session has.
 
         Returns
@@ -204,23 +204,23 @@ class LanguageModel(Answers):
             the model.
         """
 
-        def attached() -> Runner:
-            self._sessions.neighbours.append(neighbour)
-            self._runners.append(runner_of(self.model, self.cache))
+        def attach_runner() -> Runner:
+            self._sessions.cache_users.append(user)
+            self._runners.append(make_runner(self.model, self.cache))
             return self._runners[-1]
 
-        return self.alone(attached)
+        return self.alone(attach_runner)
 
-    def detach(self, neighbour: Neighbour, runner: Runner) -> None:
+    def detach(self, user: CacheUser, runner: Runner) -> None:
         """Undo `attach`; does nothing if the model was closed."""
 
-        def detached() -> None:
+        def detach_runner() -> None:
             if runner in self._runners:
                 self._runners.remove(runner)
-                self._sessions.neighbours.remove(neighbour)
+                self._sessions.cache_users.remove(user)
                 runner.close()
 
-        self._sessions.turns.take(detached)
+        self._sessions.turns.take(detach_runner)
 
     def alone(self, act: Callable[[], Item]) -> Item:
         """Run a function while no other thread uses or closes the model; threads queue in order.
@@ -299,7 +299,7 @@ class LanguageModel(Answers):
         ModelError
             The file's own pooling gives no vector of a text.
         """
-        how = pooling_of(self.backend.config, pooling)
+        how = choose_pooling(self.backend.config, pooling)
         rows: list[NDArray[np.float32]] = []
         for text in checked_texts("texts", texts):
             found = self._pool("embed", self.tokenizer.encode(text), how)
@@ -334,20 +334,20 @@ class LanguageModel(Answers):
         inputs: Mapping[str, NDArray[np.int32]] | None = None,
     ) -> NDArray[np.float32]:
         """Compute one pooled state of a text: (hidden,)."""
-        return pooled(self._rows(asked, tokens, HIDDEN, self.runner.chunk, inputs), pooling)
+        return pool_states(self._rows(asked, tokens, HIDDEN, self.runner.chunk, inputs), pooling)
 
     def _apply_head(
         self, state: NDArray[np.float32], make: Callable[[Tensor], Tensor]
     ) -> NDArray[np.float32]:
         """Apply a model's head to one state of a text."""
 
-        def made() -> NDArray[np.float32]:
+        def compute() -> NDArray[np.float32]:
             with Context(self.backend.executor) as context:
                 x = context.from_numpy(state[None])
                 y = make(x)
                 return state if y is x else y.numpy()[0]
 
-        return self._sessions.alone(self._session, made)
+        return self._sessions.alone(self._session, compute)
 
     def _make_types(self, types: Sequence[int]) -> Mapping[str, NDArray[np.int32]]:
         """Return the token types as an input, if the model has it."""
@@ -525,7 +525,7 @@ class LanguageModel(Answers):
         self.cache.remove(self._session.sequence)
         works = [Work(self._session.sequence, ids, range(count))]
         # A runner of its own, so that its graph is released afterwards.
-        runner = runner_of(self.model, self.cache)
+        runner = make_runner(self.model, self.cache)
         try:
             run = partial(runner.run, works, Head("attention", build), {})
             found = self._sessions.with_room(self._session, run).wait()[0]
@@ -543,8 +543,8 @@ class LanguageModel(Answers):
             BatchShape(bucket(prompt), 1, 1, longest),
         )
 
-        def recorded() -> list[Pass]:
-            runner = runner_of(self.model, self.cache)
+        def record() -> list[Pass]:
+            runner = make_runner(self.model, self.cache)
             try:
                 return [
                     self._record_pass(runner, f"decode step at {prompt}", step),
@@ -553,7 +553,7 @@ class LanguageModel(Answers):
             finally:
                 runner.close()
 
-        return self._sessions.alone(self._session, recorded)
+        return self._sessions.alone(self._session, record)
 
     def _record_pass(self, runner: Runner, name: str, shape: BatchShape) -> Pass:
         outputs: list[Tensor] = []
@@ -565,7 +565,7 @@ class LanguageModel(Answers):
 
         made = runner.recorded(shape, Head(f"graph of a {name}", build))
         can = self.backend.executor.capabilities
-        return described(name, made.scheduled, made.plan, outputs, made.dispatches, can)
+        return describe_pass(name, made.scheduled, made.plan, outputs, made.dispatches, can)
 
     def memory(self) -> Mapping[str, int]:
         """Return the bytes of weights, cache and recorded graphs on the device."""

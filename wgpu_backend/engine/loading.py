@@ -18,7 +18,7 @@ from wgpu_backend.device.interrupts import deliver, held, wait_until
 from wgpu_backend.device.wgsl.module import Shader
 from wgpu_backend.dtypes import F16, DType, named
 from wgpu_backend.engine.adapters import Given, Scaled, require_fitting, scaled_files
-from wgpu_backend.engine.arguments import shown, texts, within
+from wgpu_backend.engine.arguments import describe, texts, within
 from wgpu_backend.engine.language_model import LanguageModel
 from wgpu_backend.engine.runner import CHUNK, HIDDEN, SHORTEST, Head, Runner
 from wgpu_backend.engine.sessions import MOST_SESSIONS as MOST_PARALLEL
@@ -131,7 +131,7 @@ def load(
     positions = None if num_ctx is None else whole_number("num_ctx", num_ctx)
     parallel = within("num_parallel", num_parallel, MOST_PARALLEL)
     if profile not in ("full", "baseline"):
-        raise OptionError(f"profile: {shown(profile)}, needs 'full' or 'baseline'")
+        raise OptionError(f"profile: {describe(profile)}, needs 'full' or 'baseline'")
     if exact and coarse:
         raise OptionError("load: exact keeps activations in f32, coarse rounds them; give one")
     _require_callable(progress=progress, cancelled=cancelled)
@@ -145,13 +145,13 @@ def load(
             fusion=rules,
             exact=exact,
             coarse=coarse,
-            progress=shares.tested,
+            progress=shares.report_test,
             implementation=implementation,
         )
         backend = new_backend(file, params, name=name)
         try:
             require_fitting(backend.file, loras, vectors, control_layers)
-            model = _load_model(backend, positions, parallel, dtype, shares.loaded, cancelled)
+            model = _load_model(backend, positions, parallel, dtype, shares.report_load, cancelled)
             _change(model, loras, vectors, control_layers)
             deliver()
             return model
@@ -169,18 +169,18 @@ class _Shares:
         self._file = file
         self._progress = progress
         self._cancelled = cancelled
-        self._behind = 0.0
+        self._tested = 0.0
 
-    def tested(self, share: float) -> None:
+    def report_test(self, share: float) -> None:
         if self._cancelled is not None and self._cancelled():
             raise LoadCancelled(f"{self._file}: loading was cancelled while the device was tested")
-        self._behind = TEST_SHARE
-        self._tell(share * TEST_SHARE)
+        self._tested = TEST_SHARE
+        self._report(share * TEST_SHARE)
 
-    def loaded(self, share: float) -> None:
-        self._tell(self._behind + share * (1 - self._behind))
+    def report_load(self, share: float) -> None:
+        self._report(self._tested + share * (1 - self._tested))
 
-    def _tell(self, share: float) -> None:
+    def _report(self, share: float) -> None:
         if self._progress is not None:
             self._progress(share)
 
@@ -222,7 +222,7 @@ def _file(path: object) -> Path:
     if isinstance(path, str | Path):
         return Path(path)
     raise ModelError(
-        f"path: {shown(path)}, needs the path of a GGUF file or a folder, or {STORY!r}"
+        f"path: {describe(path)}, needs the path of a GGUF file or a folder, or {STORY!r}"
     )
 
 
@@ -236,14 +236,14 @@ def _dtype(kv_dtype: object) -> DType:
     if isinstance(kv_dtype, str):
         return named(kv_dtype)
     if not isinstance(kv_dtype, DType):
-        raise DTypeError(f"kv_dtype: {shown(kv_dtype)}, needs a name such as 'f16'")
+        raise DTypeError(f"kv_dtype: {describe(kv_dtype)}, needs a name such as 'f16'")
     return kv_dtype
 
 
 def _require_callable(**arguments: object) -> None:
     for name, value in arguments.items():
         if value is not None and not callable(value):
-            raise OptionError(f"{name}: {shown(value)}, needs a function")
+            raise OptionError(f"{name}: {describe(value)}, needs a function")
 
 
 _LOG = logging.getLogger("wgpu_backend.engine")
@@ -271,13 +271,13 @@ def warm_up(backend: Backend, kind: type[Model], kv_dtype: DType) -> Generator[N
     with ThreadPoolExecutor(THREADS, "wgpu_backend compiler") as pool:
         kernels: list[Future[None]] = []
 
-        def compiled(shader: Shader) -> None:
+        def compile_shader(shader: Shader) -> None:
             # Threads have small stacks on some systems, which deeply nested shaders could overflow;
             # the package's own shaders are shallow.
             if shader.trusted:
                 kernels.append(pool.submit(_try, executor.device.pipeline, shader))
 
-        dry_run = DryRunExecutor(executor, compiled)
+        dry_run = DryRunExecutor(executor, compile_shader)
         recorded = pool.submit(_try, _warm, backend, kind, kv_dtype, dry_run)
         try:
             yield

@@ -38,7 +38,7 @@ def known_pooling(asked: str) -> str:
     return asked
 
 
-def pooling_of(config: Config, asked: str | None) -> str:
+def choose_pooling(config: Config, asked: str | None) -> str:
     """Return the requested pooling, else the file's, else the mean.
 
     Several methods are joined by ``+``; their results are concatenated.
@@ -77,7 +77,7 @@ def pooling_of(config: Config, asked: str | None) -> str:
     return BY_NUMBER[number]
 
 
-def pooled(states: NDArray[np.float32], pooling: str) -> NDArray[np.float32]:
+def pool_states(states: NDArray[np.float32], pooling: str) -> NDArray[np.float32]:
     """Pool states (tokens, cols) to (methods * cols,)."""
     made = [_POOLINGS[each](states) for each in pooling.split("+")]
     return (made[0] if len(made) == 1 else np.concatenate(made)).astype(np.float32, copy=False)

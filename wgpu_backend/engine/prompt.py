@@ -94,7 +94,7 @@ class Prompter:
         """
         if self.template is None:
             raise TemplateError("chat: the model's file has no chat template; use a raw prompt")
-        self.checked(messages)
+        self.check_messages(messages)
         given = chat_template_kwargs or {}
         if taken := _PARAMETERS.intersection(given):
             raise TemplateError(
@@ -110,7 +110,7 @@ class Prompter:
         ids = self.tokenizer.encode(text, add_special=False, parse_special=True)
         return self._with_bos(ids)
 
-    def checked(self, messages: Sequence[object]) -> list[Message]:
+    def check_messages(self, messages: Sequence[object]) -> list[Message]:
         """Check that each message has a role and content, and return the messages.
 
         Raises
@@ -192,19 +192,19 @@ PARTS = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Fitted:
+class FittedConversation:
     """The tokens of a conversation, and the number of messages left out."""
 
     tokens: list[int]
     dropped: int
 
 
-def fitted(
+def fit_conversation(
     messages: Sequence[Message],
     render: Callable[[Sequence[Message]], list[int]],
     room: int,
     answer: int,
-) -> Fitted:
+) -> FittedConversation:
     """Render as much of a conversation as fits the context together with an answer.
 
     Whole exchanges, which begin with a message of the user, are left out, the oldest first. Leading
@@ -230,17 +230,17 @@ def fitted(
     excess = len(everything) - room + (part if answer < 0 else min(answer, part))
     starts = _exchanges(messages)
     if excess <= 0 or (len(starts) < 2 and len(everything) <= room):
-        return Fitted(everything, 0)
+        return FittedConversation(everything, 0)
     head, going = messages[: starts[0]] if starts else messages, -(-excess // part) * part
 
-    def shortened(start: int) -> list[int]:
+    def render_from(start: int) -> list[int]:
         return render([*head, *messages[start:]])
 
     # The search excludes the last exchange, which is always kept.
     count = bisect_left(
-        starts[:-1], True, key=lambda start: len(everything) - len(shortened(start)) >= going
+        starts[:-1], True, key=lambda start: len(everything) - len(render_from(start)) >= going
     )
-    tokens = shortened(starts[count]) if count else everything
+    tokens = render_from(starts[count]) if count else everything
     if len(tokens) > room:
         raise ContextFull(
             f"the newest message, with the system message, takes {len(tokens)} tokens, the "
@@ -248,7 +248,7 @@ def fitted(
             len(tokens),
             room,
         )
-    return Fitted(tokens, starts[count] - len(head) if count else 0)
+    return FittedConversation(tokens, starts[count] - len(head) if count else 0)
 
 
 def _exchanges(messages: Sequence[Message]) -> list[int]:

@@ -422,7 +422,7 @@ class EncodingRunner(Runner):
     ) -> None:
         super().__init__(model, cache, chunk)
         self._prompt_encoder = prompt_encoder
-        self._texts = texts = _texts_of(cache)
+        self._texts = texts = _find_encoded_texts(cache)
         executor, dtype = model.backend.executor, texts.tensors[0].dtype
         own = prompt_encoder.encoder.make_cache(executor, 1, texts.positions, dtype)
         self._encoder = Runner(prompt_encoder.encoder, own)
@@ -469,13 +469,13 @@ class EncodingRunner(Runner):
         super().close()
 
 
-def runner_of(model: Model, cache: Cache) -> Runner:
+def make_runner(model: Model, cache: Cache) -> Runner:
     """Make the runner of a model, including its encoder if it has one."""
     encoder = model.prompt_encoder()
     return Runner(model, cache) if encoder is None else EncodingRunner(model, encoder, cache)
 
 
-def _texts_of(cache: Cache) -> EncodedCache:
+def _find_encoded_texts(cache: Cache) -> EncodedCache:
     parts = cache.parts if isinstance(cache, LayeredCache) else ()
     [found] = (part for part in parts if isinstance(part, EncodedCache))
     return found

@@ -25,9 +25,9 @@ from wgpu_backend.engine.batching.generation import Mailbox
 from wgpu_backend.engine.batching.loop import TOGETHER, LoopOptions, TokenLoop
 from wgpu_backend.engine.batching.request import Request
 from wgpu_backend.engine.batching.results import Event
+from wgpu_backend.engine.fifo_lock import FifoLock
 from wgpu_backend.engine.runner import TOKEN_SLOTS, Runner
 from wgpu_backend.engine.step_sampler import MOST_AHEAD
-from wgpu_backend.engine.turns import Turns
 from wgpu_backend.errors import BackendError, CacheFull, ContextFull, OptionError
 from wgpu_backend.nn.kvcache.cache import Cache
 from wgpu_backend.text.grammar import Matcher
@@ -90,7 +90,7 @@ class Session:
     turn: int = 0
     user: str = ""
     active: bool = False
-    calls: Turns = field(default_factory=Turns)
+    calls: FifoLock = field(default_factory=FifoLock)
     _running: Sequence[int] = ()
 
     def claim(self, user: str) -> int:
@@ -259,7 +259,7 @@ MOST_SESSIONS = TOKEN_SLOTS // MOST_AHEAD
 Item = TypeVar("Item")
 
 
-class Neighbour(Protocol):
+class CacheUser(Protocol):
     """The interface of another user of the cache: an engine that serves many requests."""
 
     @property
@@ -283,15 +283,15 @@ class Sessions:
     ----------
     turns : Turns
         FIFO lock of the threads that use the model.
-    neighbours : list of Neighbour
+    cache_users : list of Neighbour
         Other users of the cache, notified if room is short or the model changes.
     main : Session
         The model's own session, which always exists.
     """
 
     def __init__(self, runner: Runner, model: ModelInfo) -> None:
-        self.turns = Turns()
-        self.neighbours: list[Neighbour] = []
+        self.turns = FifoLock()
+        self.cache_users: list[CacheUser] = []
         self.main = Session(runner.cache)
         self._runner = runner
         self._model = model
@@ -323,14 +323,14 @@ class Sessions:
         nested = self.turns.mine()
 
         @uninterrupted
-        def tidied() -> Item:
+        def tidy_and_act() -> Item:
             self.require_open()
             while self._left and not nested:
                 self._left.popleft()()
             self._require(session)
             return act()
 
-        return self.turns.take(tidied)
+        return self.turns.take(tidy_and_act)
 
     def change(self, asked: str, act: Callable[[], bool]) -> None:
         """Run a function that may change the model, if no stream is running.
@@ -344,25 +344,25 @@ class Sessions:
             A stream is running; `act` was not called.
         """
 
-        def changed() -> None:
+        def apply() -> None:
             active = [each for each in self._open if each.active]
             if active:
                 raise BackendError(
                     f"{asked}: {self._model.name}: {len(active)} of {len(self._open)} sessions "
                     "have a running stream, which would continue with another model; end it first"
                 )
-            if requests := sum(each.active for each in self.neighbours):
+            if requests := sum(each.active for each in self.cache_users):
                 raise BackendError(
                     f"{asked}: {self._model.name}: {requests} requests of an engine are "
                     "running, which would continue with another model; wait for them or cancel them"
                 )
             if act():
-                for neighbour in self.neighbours:
-                    neighbour.forget()
+                for user in self.cache_users:
+                    user.forget()
                 for session in self._open:
                     session.forget()
 
-        self.alone(self.main, changed)
+        self.alone(self.main, apply)
 
     def open(self, owner: object) -> Session:
         """Add a session, which is closed when its owner is collected.
@@ -424,9 +424,9 @@ class Sessions:
         self._require(session)
         ticket = Ticket(0, request, [*request.tokens], Mailbox(1), stepwise=True)
         if matcher is not None:
-            ticket.matcher = _done(matcher)
+            ticket.matcher = _complete(matcher)
         if request.options.dries:
-            ticket.breakers = _done(self._model.spelling.of(request.options))
+            ticket.breakers = _complete(self._model.spelling.of(request.options))
         return TokenStream(
             self._runner,
             self._constrained,
@@ -444,19 +444,19 @@ class Sessions:
         The first waits for calls that need the session until they end.
         """
 
-        def following() -> list[Item]:
+        def take_one() -> list[Item]:
             return list(islice(items, 1))
 
-        def first() -> list[Item]:
+        def take_first() -> list[Item]:
             self._open.remove(session)
             self._open.append(session)
-            return following()
+            return take_one()
 
         try:
-            made = session.calls.take(lambda: self.alone(session, first))
+            made = session.calls.take(lambda: self.alone(session, take_first))
             while made:
                 yield made[0]
-                made = self.alone(session, following)
+                made = self.alone(session, take_one)
         finally:
             # A generator may be finalised on any thread, which must not wait for another.
             with held():
@@ -481,7 +481,7 @@ class Sessions:
             Sessions with running streams fill the cache.
         """
         cache = self._runner.cache
-        if self.give_room(asking) or any(each.give_room() for each in self.neighbours):
+        if self.give_room(asking) or any(each.give_room() for each in self.cache_users):
             return True
         held = sum(cache.length(each.sequence) for each in self._open if each is not asking)
         if not held:
@@ -506,15 +506,15 @@ class Sessions:
         self._closed = True
 
         @uninterrupted
-        def last() -> None:
+        def release_all() -> None:
             self._left.clear()
             self._constrained.close()
             release()
 
-        self.turns.take(last)
+        self.turns.take(release_all)
 
 
-def _done(value: Item) -> Future[Item]:
+def _complete(value: Item) -> Future[Item]:
     """Return a future that is complete."""
     future: Future[Item] = Future()
     future.set_result(value)

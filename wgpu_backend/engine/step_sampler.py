@@ -8,7 +8,7 @@ references to the slots on the device that will hold these tokens::
 A step may also choose the tokens after several draft tokens at once. Each choice uses the random
 number of its position, so the accepted tokens are those that single steps would choose::
 
-    behind ─ submit ─ verified
+    draft_inputs ─ submit ─ verify
 
 The graph that `build` records serves all tokens, seeds and options that its plan covers; only the
 arrays of a step's inputs differ. The tokens stay on the device, in slots of a state that steps
@@ -66,7 +66,7 @@ def build(context: Context, logits: Tensor, plan: Plan, token_slots: Tensor) -> 
     Returns
     -------
     (slots,), i32
-        `token_slots` after the write, for `checked`.
+        `token_slots` after the write, for `check_tokens`.
 
     Raises
     ------
@@ -87,7 +87,7 @@ def build(context: Context, logits: Tensor, plan: Plan, token_slots: Tensor) -> 
     return cast("Tensor", chosen)
 
 
-def checked(tokens: Array) -> list[int]:
+def check_tokens(tokens: Array) -> list[int]:
     """Convert tokens that the device chose, and check them.
 
     Parameters
@@ -243,7 +243,7 @@ class StepSampler:
         """
         return {} if self.on_host else self._inputs
 
-    def behind(self, guessed: Sequence[int]) -> dict[str, Array]:
+    def draft_inputs(self, guessed: Sequence[int]) -> dict[str, Array]:
         """Return inputs for the next token and for the token after each draft token.
 
         For samplers on the device without steps in flight.
@@ -271,7 +271,7 @@ class StepSampler:
         """Return references to the tokens of the next steps."""
         return [reference(self._slot(self._advanced + step)) for step in range(count)]
 
-    def verified(self, slots: Array, guessed: Sequence[int]) -> list[int]:
+    def verify(self, slots: Array, guessed: Sequence[int]) -> list[int]:
         """Return the tokens of a step over draft tokens: the accepted ones, and the one after them.
 
         Parameters
@@ -289,7 +289,7 @@ class StepSampler:
         found: list[int] = []
         for guess in (*guessed, -1):
             slot = self._slot(self._advanced)
-            found += checked(slots[slot : slot + 1])
+            found += check_tokens(slots[slot : slot + 1])
             self._advanced += 1
             self._remember(self._advanced, found[-1])
             self._draw()
@@ -320,7 +320,7 @@ class StepSampler:
             self._history.append(token)
         else:
             slot = self._slot(self._read)
-            token = checked(arrays[0][slot : slot + 1])[0]
+            token = check_tokens(arrays[0][slot : slot + 1])[0]
         self._read += 1
         if self._advanced == self._read:
             self.newest = token

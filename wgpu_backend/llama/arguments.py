@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from wgpu_backend.engine.arguments import shown
+from wgpu_backend.engine.arguments import describe
 from wgpu_backend.errors import OptionError
 from wgpu_backend.llama.constants import (
     GGML_TYPE_F16,
@@ -72,8 +72,8 @@ def require_known_arguments(arguments: Mapping[str, object]) -> None:
             raise OptionError(f"Llama: {name!r} is unknown{nearest(name, [*IGNORED, *NEUTRAL])}")
         if value not in NEUTRAL[name]:
             raise OptionError(
-                f"{name}: {shown(value)} is not supported, and ignoring it would change answers; "
-                f"leave it out, or give {NEUTRAL[name][0]!r}"
+                f"{name}: {describe(value)} is not supported, and ignoring it would change "
+                f"answers; leave it out, or give {NEUTRAL[name][0]!r}"
             )
 
 

@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wgpu_backend.dtypes import F16, DType, named
-from wgpu_backend.engine.adapters import checked as checked_lora
-from wgpu_backend.engine.pooling import BY_NUMBER, pooled
-from wgpu_backend.engine.runner import HIDDEN, NOTHING, Head, runner_of
+from wgpu_backend.engine.adapters import check_lora as checked_lora
+from wgpu_backend.engine.pooling import BY_NUMBER, pool_states
+from wgpu_backend.engine.runner import HIDDEN, NOTHING, Head, make_runner
 from wgpu_backend.errors import BackendError, CacheFull, ContextError, ContextFull, OptionError
 from wgpu_backend.files.gguf.reader import open_gguf
 from wgpu_backend.llama.batch import (
@@ -138,7 +138,7 @@ class Results:
         base = self._model.language.model
         # A reranker scores one pooled state; its architecture defines which.
         pooling = base.scored_pooling if name == "rank" else name
-        state = pooled(np.stack(rows), pooling)[None]
+        state = pool_states(np.stack(rows), pooling)[None]
         with Graph(self._model.language.backend.executor) as graph:
             x = graph.from_numpy(state)
             made = base.score(x) if name == "rank" else base.vector(x)
@@ -216,7 +216,7 @@ class Context(Closable):
         base = self.model.language.model
         executor = self.model.language.backend.executor
         self._cache = base.make_cache(executor, n_seq_max, self._n_ctx, dtype)
-        self._runner = runner_of(base, self._cache)
+        self._runner = make_runner(base, self._cache)
         self.memory = Memory(self._cache, n_seq_max)
         self._logits = Head("logits", lambda _, hidden: [base.logits(hidden)])
         # The logits of a pass (outputs, vocabulary), f32, must fit in one binding. Half of that,

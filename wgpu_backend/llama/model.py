@@ -14,9 +14,9 @@ from weakref import WeakSet
 import numpy as np
 
 from wgpu_backend.engine.adapters import scaled_files
+from wgpu_backend.engine.fifo_lock import FifoLock
 from wgpu_backend.engine.language_model import LanguageModel
 from wgpu_backend.engine.loading import bundled, load
-from wgpu_backend.engine.turns import Turns
 from wgpu_backend.errors import BackendError, ModelError, TokenizerError
 from wgpu_backend.files.gguf.config import Config
 from wgpu_backend.files.gguf.reader import GGUFFile, open_gguf
@@ -304,7 +304,7 @@ class Model(Tokens):
         progress_callback: ProgressCallback | None = None,
     ) -> None:
         self.path = bundled() if path is None else Path(path)
-        self._turns = Turns()
+        self._turns = FifoLock()
         # Weak references, so that unused contexts are collected before the model closes.
         self._contexts: WeakSet[Closable] = WeakSet()
         # Context length and adapters that the model is set to, see `prepare`. `_load` loads with 1.

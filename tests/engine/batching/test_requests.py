@@ -17,8 +17,8 @@ def test_options_may_have_ollamas_names_and_a_stop_text_may_stand_alone():
 
 def test_choices_differ_in_their_seeds_where_there_is_one():
     seeded = Request([1], {"seed": 2**64 - 1}, n=3)
-    assert [seeded.options_of(i).seed for i in range(3)] == [2**64 - 1, 0, 1]
-    assert Request([1], n=2).options_of(1).seed is None
+    assert [seeded.choice_options(i).seed for i in range(3)] == [2**64 - 1, 0, 1]
+    assert Request([1], n=2).choice_options(1).seed is None
 
 
 @pytest.mark.parametrize(

@@ -129,7 +129,7 @@ def _create_model(name: str, modelfile: Path) -> None:
     UsageError
         The file cannot be read.
     """
-    from wgpu_backend.engine.adapters import checked as fits
+    from wgpu_backend.engine.adapters import check_lora as fits
     from wgpu_backend.files.store.modelfile import parse_modelfile
     from wgpu_backend.files.store.names import ModelName
     from wgpu_backend.files.store.stored import create

@@ -162,7 +162,7 @@ class Completion:
         self._pending: list[int] = []
         self._logprobs: list[TokenLogprob] = []
         self._ended_by_token = self._has_lines = False
-        self._seated = self._first = 0.0
+        self._seat_time = self._first = 0.0
         self._bias = _bias(ticket.request)
         self._is_changed = bool(self._bias) or ticket.request.min_tokens > 0
         self._stops_at = frozenset(ticket.request.stop_tokens)
@@ -200,7 +200,7 @@ class Completion:
             return range(0)
         return range(self.judged, min(self.sent + count, len(self.ticket.tokens) - 1))
 
-    def tell_prompt(self, first: int, logits: NDArray[np.float32]) -> None:
+    def send_prompt_logprobs(self, first: int, logits: NDArray[np.float32]) -> None:
         """Send an event with log probabilities of prompt tokens.
 
         Parameters
@@ -246,7 +246,7 @@ class Completion:
         self.sent = self.cached = self.confirmed = reused
         found = self.ticket.breakers
         self.sampler = StepSampler(
-            self.request.options_of(self.choice),
+            self.request.choice_options(self.choice),
             self._vocabulary,
             slot * MOST_AHEAD,
             on_host=self._is_changed,
@@ -255,14 +255,14 @@ class Completion:
         self.sampler.start(self.tokens)
         if self.ticket.matcher is not None and self._matcher is None:
             self._matcher = self.ticket.matcher.result().copy()
-        self._seated = time.perf_counter()
-        self.tell_read(reused, 0.0)
+        self._seat_time = time.perf_counter()
+        self.send_progress(reused, 0.0)
 
-    def tell_read(self, position: int, seconds: float | None = None) -> None:
+    def send_progress(self, position: int, seconds: float | None = None) -> None:
         """Send a progress event for the prompt, if the request wants them."""
         if not self.request.progress or self._first or self.finished:
             return
-        spent = time.perf_counter() - self._seated if seconds is None else seconds
+        spent = time.perf_counter() - self._seat_time if seconds is None else seconds
         reading = Reading(min(position, self._prompt), self.cached, self._prompt, spent)
         self.ticket.mailbox.put(Event(self.choice, "", reading=reading))
 
@@ -360,7 +360,7 @@ class Completion:
 
     def _verify(self, slots: NDArray[np.int32], guessed: list[int]) -> list[int]:
         """Return the tokens of a pass over draft tokens; `sent` counts the accepted ones."""
-        found = self.sampler.verified(slots, guessed)
+        found = self.sampler.verify(slots, guessed)
         right = len(found) - 1
         self.guesses, self.drafts = self.guesses + len(guessed), self.drafts + 1
         self.right_guesses += right
@@ -372,8 +372,8 @@ class Completion:
         """Add a token's log probability, if the request wants it."""
         count = self.request.logprobs
         if count is not None and logits is not None:
-            behind = self._choices(logits) if self.request.sampled else None
-            chances = None if behind is None else self.sampler.chances(behind, self.tokens)
+            changed = self._choices(logits) if self.request.sampled else None
+            chances = None if changed is None else self.sampler.chances(changed, self.tokens)
             self._logprobs.append(token_logprob(logits, token, count, self._tokenizer, chances))
 
     def _took(self, token: int) -> None:
@@ -444,7 +444,7 @@ class Completion:
 
     def _usage(self) -> Usage:
         now = time.perf_counter()
-        seated = self._seated or now
+        seated = self._seat_time or now
         first = self._first or now
         return Usage(
             len(self.ticket.tokens),

@@ -148,7 +148,7 @@ class Core(TokenLoop):
     @property
     def active(self) -> int:
         """Number of running choices."""
-        return len(self._seated())
+        return len(self._running())
 
     def give_room(self) -> bool:
         """Evict the least recently used prefix."""
@@ -177,8 +177,8 @@ class Core(TokenLoop):
             except BackendError as failure:
                 self._fail_all(failure)
             except BaseException as error:  # a panic of a Rust library is not an Exception
-                told = describe_mistake(error) or f"{type(error).__name__}: {error}"
-                self.ending = BackendError(f"the engine failed: {told}")
+                reason = describe_mistake(error) or f"{type(error).__name__}: {error}"
+                self.ending = BackendError(f"the engine failed: {reason}")
                 self.ending.__cause__ = error
                 break
         self._intake.close()
@@ -201,7 +201,7 @@ class Core(TokenLoop):
     def _take_in(self) -> bool:
         """Process the inbox, waiting if there is no other work; return False to stop."""
         waiting = any(each.ready for each in self._queue)
-        busy = bool(waiting or self._in_flight or self._seated())
+        busy = bool(waiting or self._in_flight or self._running())
         try:
             while not self._stopping:
                 self._take(self.inbox.get(block=not busy))
@@ -264,7 +264,7 @@ class Core(TokenLoop):
 
     def _scales(self) -> tuple[float, ...] | None:
         """Return the adapter scales of the running choices; None for those in use."""
-        return next((each.ticket.scales for each in self._seated()), None)
+        return next((each.ticket.scales for each in self._running()), None)
 
     # Slots.
 
@@ -301,7 +301,7 @@ class Core(TokenLoop):
         except OptionError as error:
             self._fail(completion, error)
             return False
-        return not self._seated() or completion.ticket.scales == self._scales()
+        return not self._running() or completion.ticket.scales == self._scales()
 
     def _seat(self, slot: int, completion: Completion) -> bool:
         begun = self.begin(completion)
@@ -314,7 +314,7 @@ class Core(TokenLoop):
     # Failures.
 
     def _open(self) -> list[Completion]:
-        return [*self._queue, *self._seated()]
+        return [*self._queue, *self._running()]
 
     def _fail_all(self, error: Exception) -> None:
         """Fail every request, and drop its cache, which may be incomplete."""
@@ -322,7 +322,7 @@ class Core(TokenLoop):
         self._failure = None
         for each in self._open():
             self._fail(each, error)
-        gone = self._seated()
+        gone = self._running()
         self._seats[:] = [None] * len(self._seats)
         self._count([*self._queue, *gone])
         self._queue.clear()

@@ -13,7 +13,7 @@ from wgpu_backend.engine.batching.completion import Completion
 from wgpu_backend.engine.batching.drafts import Wanted
 from wgpu_backend.engine.batching.loop import fair_shares
 from wgpu_backend.engine.batching.prefix_cache import NUMBERS
-from wgpu_backend.engine.batching.step import choice_inputs, work_of
+from wgpu_backend.engine.batching.step import choice_inputs, make_work
 from wgpu_backend.engine.language_model import LanguageModel
 from wgpu_backend.engine.runner import Head, Runner, TimedResult
 from wgpu_backend.engine.step_sampler import GREEDY, MOST_AHEAD, NextTokens
@@ -160,7 +160,7 @@ class DraftModel:
         self, parts: Sequence[tuple[Reading, list[int]]], choosing: Sequence[Reading], made: int
     ) -> TimedResult:
         runner = self._runner
-        works = [work_of(reading.sequence, tokens) for reading, tokens in parts]
+        works = [make_work(reading.sequence, tokens) for reading, tokens in parts]
         shape = runner.shape_of(works)
         plan = Plan.merge([GREEDY, *(r.completion.sampler.plan for r in choosing)])
         rows = [(i, _row(r, made)) for i, (r, _) in enumerate(parts) if r in choosing]
@@ -180,7 +180,9 @@ class DraftModel:
 def _row(reading: Reading, made: int) -> dict[str, Array]:
     """Return the sampling inputs after so many draft tokens."""
     sampler = reading.completion.sampler
-    return {name: rows[-1:] for name, rows in sampler.behind(sampler.references(made)).items()}
+    return {
+        name: rows[-1:] for name, rows in sampler.draft_inputs(sampler.references(made)).items()
+    }
 
 
 def _common(have: list[int], wanted: list[int]) -> int:

@@ -94,7 +94,7 @@ class Drafts:
                 self._drafter.close()
 
 
-def dropped(planned: Sequence[tuple[Completion, int]]) -> bool:
+def drop_drafts(planned: Sequence[tuple[Completion, int]]) -> bool:
     """Remove the draft tokens of a pass that has no room; return False if there are none."""
     found = [each for each, _ in planned if each.guessed]
     for each in found:
@@ -129,13 +129,13 @@ class Index:
     def __init__(self, tokens: Sequence[int]) -> None:
         self.tokens = tokens
         self._seen = 0
-        self._behind: dict[tuple[int, ...], int] = {}
+        self._next_places: dict[tuple[int, ...], int] = {}
 
     def following(self, count: int) -> list[int]:
         """Return the tokens after the last earlier occurrence of the text's suffix."""
         self._take_in()
         for size in SIZES:
-            found = self._behind.get(tuple(self.tokens[-size:]))
+            found = self._next_places.get(tuple(self.tokens[-size:]))
             if found is not None and len(self.tokens) >= size:
                 return list(self.tokens[found : found + count])
         return []
@@ -145,7 +145,7 @@ class Index:
         for end in range(max(self._seen, 1), len(self.tokens)):
             for size in SIZES:
                 if end >= size:
-                    self._behind[tuple(self.tokens[end - size : end])] = end
+                    self._next_places[tuple(self.tokens[end - size : end])] = end
         self._seen = len(self.tokens)
 
 

@@ -10,7 +10,7 @@ from itertools import count
 from typing import Literal, TypeVar, Unpack
 
 from wgpu_backend.engine.answers import Messages
-from wgpu_backend.engine.arguments import conversation, shown, within
+from wgpu_backend.engine.arguments import conversation, describe, within
 from wgpu_backend.engine.batching.completion import Ticket
 from wgpu_backend.engine.batching.core import Core
 from wgpu_backend.engine.batching.draft_model import DraftModel, require_cuttable
@@ -291,7 +291,9 @@ class Engine:
 def _drafter(draft: object, model: LanguageModel) -> Drafter:
     """Make the source of draft tokens for a model."""
     if draft != "ngram" and not isinstance(draft, LanguageModel):
-        raise OptionError(f"draft: {shown(draft)}, needs 'ngram', a model that is loaded, or None")
+        raise OptionError(
+            f"draft: {describe(draft)}, needs 'ngram', a model that is loaded, or None"
+        )
     require_cuttable("draft", model)
     return DraftModel(draft, model) if isinstance(draft, LanguageModel) else NGrams()
 

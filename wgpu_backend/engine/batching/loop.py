@@ -30,7 +30,7 @@ from typing import Protocol
 
 from wgpu_backend.engine.batching.completion import Completion, ModelInfo
 from wgpu_backend.engine.batching.constrained import Constrained
-from wgpu_backend.engine.batching.drafts import Drafts, cut_back, dropped
+from wgpu_backend.engine.batching.drafts import Drafts, cut_back, drop_drafts
 from wgpu_backend.engine.batching.step import Planned, SteadyShapes, Step, submit
 from wgpu_backend.engine.runner import Runner
 from wgpu_backend.errors import BackendError, CacheFull
@@ -179,7 +179,7 @@ class TokenLoop:
                 if self._make_room():
                     continue
                 self._sequences.forget(sequence)
-                if not self._seated():
+                if not self._running():
                     self._fail(completion, error)
                 return False
 
@@ -190,7 +190,7 @@ class TokenLoop:
     def stop(self) -> None:
         """Drop the passes in flight, and free the slots; what was read stays in the cache."""
         self._in_flight.clear()
-        for each in self._seated():
+        for each in self._running():
             each.outcome = each.outcome or "cancelled"
         self._release()
 
@@ -202,7 +202,7 @@ class TokenLoop:
         if self._failure is not None and not self._in_flight:
             failure, self._failure = self._failure, None
             raise failure
-        together = self._pace.together if len(self._seated()) == 1 else 1
+        together = self._pace.together if len(self._running()) == 1 else 1
         most = ahead if together == 1 else max(ahead, 2 * together)
         planned: Planned = ()
         steps: list[Step] = []
@@ -225,12 +225,12 @@ class TokenLoop:
 
     # Slots.
 
-    def _seated(self) -> list[Completion]:
+    def _running(self) -> list[Completion]:
         return [each for each in self._seats if each is not None]
 
     def _open(self) -> list[Completion]:
         """Return the choices that may fail with another one of their request."""
-        return self._seated()
+        return self._running()
 
     def _release(self) -> list[Completion]:
         """Free the slots and cache of choices that have ended, and return these choices."""
@@ -248,7 +248,7 @@ class TokenLoop:
 
     def _resume(self) -> None:
         """Resume the paused choice that was submitted first."""
-        paused = [each for each in self._seated() if each.paused]
+        paused = [each for each in self._running() if each.paused]
         if paused:
             min(paused, key=lambda each: each.ticket.id).paused = False
 
@@ -256,14 +256,14 @@ class TokenLoop:
 
     def _plan(self) -> Planned:
         """Plan the next pass: the choices and their numbers of tokens."""
-        for each in self._seated():
+        for each in self._running():
             self._bring_back(each)
             full = len(each.tokens) > self._info.num_ctx
             if full and each.saved is None and not each.ahead and not each.finished:
                 self._make_place(each)
         # Choices may just have ended; their room is free for others.
         self._release()
-        seated = self._seated()
+        seated = self._running()
         pending = self._judging(seated, [self._pending(each) for each in seated])
         if self._shapes is None:
             shares = step_shares(pending, self._options.budget)
@@ -316,7 +316,7 @@ class TokenLoop:
             except CacheFull as error:
                 if self._make_room():
                     continue
-                self._preempted((), error)
+                self._preempt((), error)
                 if completion.paused or completion.finished:
                     return None
 
@@ -341,19 +341,19 @@ class TokenLoop:
         while planned:
             # Only a choice alone has several steps.
             count = 1 if together == 1 else max(1, min(together, planned[0][0].repeatable))
-            shape = self._shape_of(planned)
+            shape = self._choose_shape(planned)
             try:
                 steps = submit(runner, self._constrained, planned, shape, count, longest)
             except CacheFull as full:
                 error = full
                 try:
-                    if dropped(planned) or self._make_room():
+                    if drop_drafts(planned) or self._make_room():
                         continue
                 except CacheFull as reason:
                     error = reason
                 if alone and self._in_flight:
                     return []
-                planned = self._preempted(planned, error)
+                planned = self._preempt(planned, error)
             except BackendError as error:
                 if not (alone and self._in_flight):
                     raise
@@ -367,7 +367,7 @@ class TokenLoop:
                 return steps
         return []
 
-    def _shape_of(self, planned: Planned) -> BatchShape | None:
+    def _choose_shape(self, planned: Planned) -> BatchShape | None:
         """Return the fixed shape of a pass; None if shapes depend on the batch."""
         if self._shapes is None:
             return None
@@ -389,9 +389,9 @@ class TokenLoop:
             return completion.shareable
         return min(completion.sent, len(completion.tokens))
 
-    def _preempted(self, planned: Planned, error: CacheFull) -> Planned:
+    def _preempt(self, planned: Planned, error: CacheFull) -> Planned:
         """Pause the choice that was submitted last, to free its room."""
-        holding = [each for each in self._seated() if each.sent or not each.paused]
+        holding = [each for each in self._running() if each.sent or not each.paused]
         holding = [each for each in holding if each.saved is None]
         last = max(holding, key=lambda each: (each.ticket.id, each.choice))
         if len(holding) == 1:
@@ -425,7 +425,7 @@ class TokenLoop:
             except CacheFull as error:
                 if self._make_room():
                     continue
-                others = [each for each in self._seated() if each is not completion]
+                others = [each for each in self._running() if each is not completion]
                 if not all(each.away for each in others):
                     completion.paused = True
                 else:

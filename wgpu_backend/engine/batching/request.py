@@ -7,7 +7,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypedDict, Unpack, cast
 
-from wgpu_backend.engine.arguments import Options, asked, shown, stops, token_ids, within
+from wgpu_backend.engine.arguments import (
+    Options,
+    check_options,
+    describe,
+    stops,
+    token_ids,
+    within,
+)
 from wgpu_backend.errors import ContextFull, OptionError
 from wgpu_backend.ops.sampling.host import SamplingOptions
 from wgpu_backend.ops.sampling.host.options import RANDOM_SEED, whole_number
@@ -122,7 +129,7 @@ class Request:
     def __post_init__(self) -> None:
         given = cast("Options | None", self.options)
         if not isinstance(given, SamplingOptions):
-            self._set("options", asked(given, None, None).options)
+            self._set("options", check_options(given, None, None).options)
         if self.max_tokens is not None:
             self._set("max_tokens", whole_number("max_tokens", self.max_tokens))
         self._set("stop", tuple(stops(self.stop)))
@@ -132,18 +139,18 @@ class Request:
             raise OptionError("prompt_logprobs: needs logprobs, 0 for no others than the tokens'")
         self._set("logit_bias", _biases(self.logit_bias))
         if self.when_full not in ("stop", "shift"):
-            raise OptionError(f"when_full: {shown(self.when_full)}, needs 'stop' or 'shift'")
+            raise OptionError(f"when_full: {describe(self.when_full)}, needs 'stop' or 'shift'")
         self._set("keep", within("keep", self.keep, 1 << 24, -1))
         self._set("n", within("n", self.n, MOST_CHOICES))
         if self.max_seconds is not None and not self.max_seconds > 0:
-            raise OptionError(f"max_seconds: {shown(self.max_seconds)}, needs more than 0")
+            raise OptionError(f"max_seconds: {describe(self.max_seconds)}, needs more than 0")
         self._set("min_tokens", within("min_tokens", self.min_tokens, 1 << 30, 0))
         self._set("stop_tokens", _stop_tokens(self.stop_tokens))
         if self.lora is not None:
             self._set("lora", _scales(self.lora))
         if not isinstance(cast("object", self.grammar), Grammar | None):
             raise OptionError(
-                f"grammar: {shown(self.grammar)}, needs a Grammar, for example .json()"
+                f"grammar: {describe(self.grammar)}, needs a Grammar, for example .json()"
             )
 
     @classmethod
@@ -217,7 +224,7 @@ class Request:
     def _set(self, name: str, value: object) -> None:
         object.__setattr__(self, name, value)
 
-    def options_of(self, choice: int) -> SamplingOptions:
+    def choice_options(self, choice: int) -> SamplingOptions:
         """Return the options of a choice; choices differ in their seeds."""
         seed = self.options.seed
         if not choice or seed is None or seed == RANDOM_SEED:
@@ -228,7 +235,7 @@ class Request:
 def _stop_tokens(given: object) -> tuple[int, ...]:
     """Check stop tokens."""
     if not isinstance(given, Sequence) or isinstance(given, str | bytes):
-        raise OptionError(f"stop_tokens: {shown(given)}, needs a list of tokens")
+        raise OptionError(f"stop_tokens: {describe(given)}, needs a list of tokens")
     found = cast("Sequence[object]", given)
     if len(found) > MOST_STOP_TOKENS:
         raise OptionError(f"stop_tokens: {len(found)} tokens, needs at most {MOST_STOP_TOKENS}")
@@ -238,17 +245,17 @@ def _stop_tokens(given: object) -> tuple[int, ...]:
 def _scales(given: object) -> tuple[tuple[int, float], ...]:
     """Check adapter scales, given as pairs of an index and a scale."""
     if not isinstance(given, Sequence) or isinstance(given, str | bytes):
-        raise OptionError(f"lora: {shown(given)}, needs pairs of a place and a scale")
+        raise OptionError(f"lora: {describe(given)}, needs pairs of a place and a scale")
     found: dict[int, float] = {}
     for each in cast("Sequence[object]", given):
         pair = cast("Sequence[object]", each) if isinstance(each, list | tuple) else ()
         if len(pair) != 2:
             raise OptionError(
-                f"lora: {shown(cast('object', each))}, needs pairs of a place and a scale"
+                f"lora: {describe(cast('object', each))}, needs pairs of a place and a scale"
             )
         place, scale = within("lora", pair[0], 1 << 24, 0), pair[1]
         if isinstance(scale, bool) or not isinstance(scale, int | float):
-            raise OptionError(f"lora: scale {shown(scale)} of id {place}, needs a number")
+            raise OptionError(f"lora: scale {describe(scale)} of id {place}, needs a number")
         if not -MOST_SCALE <= scale <= MOST_SCALE:
             raise OptionError(
                 f"lora: scale {scale} of id {place}, needs {-MOST_SCALE:g} to {MOST_SCALE:g}"
@@ -260,12 +267,12 @@ def _scales(given: object) -> tuple[tuple[int, float], ...]:
 def _biases(given: object) -> dict[int, float]:
     """Check logit biases."""
     if not isinstance(given, Mapping):
-        raise OptionError(f"logit_bias: {shown(given)}, needs a dict of tokens and numbers")
+        raise OptionError(f"logit_bias: {describe(given)}, needs a dict of tokens and numbers")
     found: dict[int, float] = {}
     for token, bias in cast("Mapping[object, object]", given).items():
         id_ = whole_number("logit_bias", token)
         if isinstance(bias, bool) or not isinstance(bias, int | float):
-            raise OptionError(f"logit_bias: {shown(bias)} for token {id_}, needs a number")
+            raise OptionError(f"logit_bias: {describe(bias)} for token {id_}, needs a number")
         if not (-MOST_BIAS <= bias <= MOST_BIAS or bias == -math.inf):
             raise OptionError(
                 f"logit_bias: {bias} for token {id_}, needs {-MOST_BIAS:g} to {MOST_BIAS:g}, "

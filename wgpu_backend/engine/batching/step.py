@@ -76,11 +76,11 @@ class Step:
         """
         arrays = self.result.wait()
         for each, position in self.readers:
-            each.tell_read(position)
+            each.send_progress(position)
         failed: list[tuple[Completion, BackendError]] = []
         for each, first, rows in self.judged:
             try:
-                each.tell_prompt(first, arrays[-1][rows])
+                each.send_prompt_logprobs(first, arrays[-1][rows])
             except BackendError as error:
                 failed.append((each, error))
         slots = arrays[0] if self.late.result is None else self.late.result.wait()[0]
@@ -144,7 +144,7 @@ def submit(
     works = [_work(each, tokens) for each, tokens in planned]
     shape = shape or runner.shape_of(works, count)
     rows = _Rows.of(planned, works)
-    masks = [(each, each.begin_mask(constrained.threads)) for each in rows.masked]
+    masks = [(each, each.begin_mask(constrained.threads)) for each in rows.with_masks]
     head = rows.head(runner, constrained, together)
     batch = runner.batched_submit(head, count, shape)
     readers = [each for each, _ in planned if each.request.progress and each.pending_prompt]
@@ -229,7 +229,7 @@ class _Rows:
         return cls(chosen, free, late, picked, places, judged, _merge_plans(free))
 
     @property
-    def masked(self) -> list[Completion]:
+    def with_masks(self) -> list[Completion]:
         """Choices whose token needs a mask."""
         return [each for _, each in self.chosen if each.constrained]
 
@@ -290,7 +290,7 @@ def _choose_late(
     return Late(constrained.choose(masks, inputs, plan), wrong)
 
 
-def work_of(sequence: int, tokens: Sequence[int], guessed: int = 0) -> Work:
+def make_work(sequence: int, tokens: Sequence[int], guessed: int = 0) -> Work:
     """Make a sequence's part of a pass, always with at least one row of results.
 
     Parameters
@@ -306,7 +306,7 @@ def _work(completion: Completion, count: int) -> Work:
     tokens, guessed = completion.part(count), len(completion.guessed)
     if completion.judges_prompt:
         return Work(completion.sequence, tokens, range(len(tokens)))
-    return work_of(completion.sequence, tokens, guessed)
+    return make_work(completion.sequence, tokens, guessed)
 
 
 def _pick_judged(planned: Planned, ends: Sequence[int], picked: list[int]) -> list[Judged]:
@@ -324,7 +324,7 @@ def _pick_judged(planned: Planned, ends: Sequence[int], picked: list[int]) -> li
 def _make_inputs(completion: Completion) -> Mapping[str, Array]:
     """Return the sampling inputs for a choice's next tokens."""
     sampler, guessed = completion.sampler, completion.guessed
-    return sampler.behind(guessed) if guessed else sampler.inputs()
+    return sampler.draft_inputs(guessed) if guessed else sampler.inputs()
 
 
 def _pick_rows(chosen: Sequence[tuple[int, Completion]]) -> tuple[list[int], dict[int, slice]]:

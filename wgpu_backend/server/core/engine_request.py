@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from wgpu_backend.engine.arguments import conversation
 from wgpu_backend.engine.batching.request import Request, RequestFields
-from wgpu_backend.engine.prompt import PARTS, fitted
+from wgpu_backend.engine.prompt import PARTS, fit_conversation
 from wgpu_backend.errors import ContextFull
 from wgpu_backend.ops.sampling.host.options import whole_number
 from wgpu_backend.server.api.openai.messages import get_begun_answer, place_system
@@ -211,7 +211,7 @@ def _tokenize(
         require_short(given, loaded)
         return prompter.raw(given)
     kwargs = make_template_variables(loaded.defaults, request, think, get_template(loaded))
-    messages = prompter.checked(conversation([*request.messages]))
+    messages = prompter.check_messages(conversation([*request.messages]))
     # Earlier messages may be dropped later; the last one must fit.
     texts = [each.get("content") for each in (messages[-1:] if request.truncate else messages)]
     require_short("".join(text for text in texts if isinstance(text, str)), loaded)
@@ -233,7 +233,9 @@ def _tokenize(
         return render(messages)
     try:
         # A negative limit stands for an answer of any length.
-        return fitted(messages, render, loaded.model.num_ctx, -1 if limit is None else limit).tokens
+        return fit_conversation(
+            messages, render, loaded.model.num_ctx, -1 if limit is None else limit
+        ).tokens
     except ContextFull:
         if not request.cut:
             raise

@@ -166,7 +166,7 @@ def _render(fields: Fields, loaded: Loaded) -> str:
     if taken := [name for name in own if name in kwargs]:
         raise RequestError(400, f"chat_template_kwargs: has {taken[0]}, needs it beside them")
     request = make_chat_request(fields)
-    messages = prompter.checked(conversation([*(request.messages or ())]))
+    messages = prompter.check_messages(conversation([*(request.messages or ())]))
     asks = fields.switch("add_generation_prompt", default=True)
     begun = get_begun_answer(messages) if asks else ""
     source, tools = prompter.template.source, [*request.tools] or None

@@ -18,7 +18,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from wgpu_backend.engine.adapters import checked
+from wgpu_backend.engine.adapters import check_lora
 from wgpu_backend.errors import BackendError, StoreError
 from wgpu_backend.files.gguf.reader import PART_NAME, open_gguf
 from wgpu_backend.files.store.files import draft, settle, sha256
@@ -181,7 +181,7 @@ def _make_transfer_endpoints(state: State) -> list[Endpoint]:
             def report(status: str) -> None:
                 send({"status": status})
 
-            create(state.store, name, modelfile, Path("/"), report, fits=checked)
+            create(state.store, name, modelfile, Path("/"), report, fits=check_lora)
 
         return await _run_in_background(request, work, fields)
 

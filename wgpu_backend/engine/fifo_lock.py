@@ -23,7 +23,7 @@ class _Place:
         self.thread = threading.get_ident()
 
 
-class Turns:
+class FifoLock:
     """A FIFO lock: one thread at a time runs a function, first come, first served.
 
     With Python's own locks, a thread that releases the lock may take it again and again while
