@@ -24,6 +24,7 @@ WRONG = {
     "size": (*NO_COUNT, "0", "1025"), "pooling": ("", "most", "cls+most", *NO_TEXT),
     "tokens": (*NO_COUNT, "1,,2", ","), "only": ("q9", ",", "nan", "i32", *NO_TEXT),
     "kv": ("", "f8", "F16 ", *NO_TEXT), "profile": ("", "best", *NO_TEXT),
+    "implementation": ("", "webgpu", "WGPU", *NO_TEXT),
     "device": ("", "teapot", "-1", *NO_TEXT),
     "type": ("", "q9", "f8", *NO_TEXT),
     "format": (*NO_FILE, "teapot", "text.txt", *NO_TEXT),

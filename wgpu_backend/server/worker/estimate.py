@@ -126,6 +126,6 @@ def _values_per_position(config: Config) -> int:
     key = config.uint("attention.key_length", own)
     value = config.uint("attention.value_length", own)
     if "attention.head_count_kv" in config:
-        # Grouped-query attention: fewer heads of keys and values than of queries.
+        # Grouped-query attention: fewer KV heads than query heads.
         heads = config.uint_per_layer("attention.head_count_kv", layers)
     return sum(heads) * (key + value)
