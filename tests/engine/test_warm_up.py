@@ -65,7 +65,7 @@ def test_a_model_that_does_not_fit_together_is_told_once(tiny, monkeypatch):
         raise ModelError("tiny: not today")
 
     monkeypatch.setattr("wgpu_backend.engine.loading.Runner", refuse)
-    monkeypatch.setattr("wgpu_backend.engine.language_model.runner_of", refuse)
+    monkeypatch.setattr("wgpu_backend.engine.language_model.make_runner", refuse)
     with pytest.raises(ModelError, match="not today"):
         wgpu_backend.load(tiny)
     assert len(found) == 1
