@@ -327,7 +327,8 @@ class Adapters:
         layers = tuple(sorted(self._directions))
         variant = (tuple(self._active), layers) if self._active or layers else ()
         # Scales are data of the graphs, so they are not part of the name.
-        for each in modules(self._model):  # an encoder within has graphs of its own
+        # An encoder within the model has graphs of its own.
+        for each in modules(self._model):
             if isinstance(each, Model):
                 each.variant = variant
 
@@ -347,7 +348,8 @@ class Adapters:
 
 _LOG = logging.getLogger("wgpu_backend.engine")
 ENDS = A, B = ".lora_a", ".lora_b"
-EMBEDDING = "token_embd.weight"  # also Gemma's embedding of each layer
+# Also Gemma's embedding of each layer.
+EMBEDDING = "token_embd.weight"
 # Weights with a matrix for each head; a pair may have one matrix for all heads instead.
 HEADS = ("attn_k_b.weight", "attn_v_b.weight")
 ALPHA, INVOCATION = "adapter.lora.alpha", "adapter.alora.invocation_tokens"
@@ -510,7 +512,8 @@ class Lora:
         data = [self._file.source(info.name)]
         try:
             storage = self._executor.weight(spec, data, info.name, alone=True)
-        except GGUFError:  # it names the file already
+        except GGUFError:
+            # The message names the file already.
             raise
         except ModelError as error:
             raise ModelError(f"{self.path}: {error}") from None

@@ -13,7 +13,8 @@ from wgpu_backend.ops.sampling.host import SamplingOptions
 from wgpu_backend.ops.sampling.host.options import known_options, nearest, whole_number
 
 Options = SamplingOptions | Mapping[str, object]
-OF_A_CALL = ("num_predict", "stop")  # Ollama has these among the options
+# Ollama has these among the options, though they are not for sampling.
+OF_A_CALL = ("num_predict", "stop")
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,7 +49,8 @@ class FifoLock:
         finally:
             try:  # noqa: SIM105  a call before `remove` is where a Ctrl-C may land
                 self._line.remove(place)
-            except ValueError:  # Ctrl-C came before the place was in the line
+            except ValueError:
+                # Ctrl-C came before the place was in the line.
                 pass
             self._ring()
 
@@ -65,7 +66,8 @@ class FifoLock:
         finally:
             try:  # noqa: SIM105  a call before `remove` is where a Ctrl-C may land
                 self._line.remove(place)
-            except ValueError:  # Ctrl-C came before the place was in the line
+            except ValueError:
+                # Ctrl-C came before the place was in the line.
                 pass
             self._ring()
 

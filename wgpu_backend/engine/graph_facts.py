@@ -249,7 +249,8 @@ def _origins(before: Sequence[Node], after: Sequence[Node]) -> list[tuple[str, .
 def _nearest(node: Node, home: int, after: Sequence[Node], fresh: Mapping[Storage, int]) -> int:
     """Choose, from `home` and the new steps that feed it, the one sharing most with `node`."""
     candidates = [home]
-    for number in candidates:  # grows as it goes
+    # The list grows while it is read.
+    for number in candidates:
         feeding = [fresh[d.storage] for d in after[number].dependencies() if d.storage in fresh]
         candidates += [each for each in feeding if each not in candidates]
     return max(

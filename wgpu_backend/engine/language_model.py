@@ -316,7 +316,8 @@ class LanguageModel(Answers):
         ModelError
             The model is not a reranker.
         """
-        if not self.model.is_reranker:  # before a tokenizer refuses the pair
+        # Before a tokenizer refuses the pair, whose message would be about tokens.
+        if not self.model.is_reranker:
             raise self.model.not_a_reranker()
         scores: list[float] = []
         for text in checked_texts("texts", texts):

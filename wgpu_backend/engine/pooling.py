@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 from wgpu_backend.errors import ModelError, OptionError
 from wgpu_backend.files.gguf.config import Config
 
-BY_NUMBER = ("none", "mean", "cls", "last", "rank")  # of ``pooling_type``
+# The order of ``pooling_type`` in llama.h.
+BY_NUMBER = ("none", "mean", "cls", "last", "rank")
 _POOLINGS: Mapping[str, Callable[[NDArray[np.float32]], NDArray[np.float32]]] = {
     "mean": lambda states: states.mean(axis=0),
     "cls": lambda states: states[0],

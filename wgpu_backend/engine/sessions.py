@@ -103,6 +103,7 @@ class Session:
 
     def begin(self, tokens: Sequence[int], *, reuse: bool = True) -> tuple[int, int]:
         """Cut the cache back to the common prefix with a prompt, and return its length."""
+        # The last token is computed again, since its logits choose the next one.
         common = _common(self.tokens, tokens[:-1]) if reuse else 0
         same = self.cache.remove(self.sequence, common)
         del self.tokens[same:]
@@ -114,6 +115,7 @@ class Session:
 
     def end(self, sequence: int, computed: int) -> None:
         """Keep so many tokens of the stream, which has ended."""
+        # Recurrent states resume only at checkpoints, so fewer positions may be left.
         left = self.cache.remove(self.sequence, computed)
         self.tokens = [*self._running[:left]]
         self.active = False
@@ -198,6 +200,7 @@ class TokenStream:
         """
         self._check(self._ticket.tokens)
         session, stats = self._session, self.stats
+        # After the checks: a call that is refused must not end the stream that is running.
         turn = session.claim(f"another call of {self._call}()")
         begin = time.perf_counter()
         try:
@@ -244,6 +247,7 @@ class TokenStream:
         while True:
             while not mailbox.has(0):
                 loop.step()
+            # Tokens that came before an error are the caller's.
             yield from mailbox.take()
             if mailbox.error is not None:
                 raise mailbox.error
@@ -297,7 +301,8 @@ class Sessions:
         self._model = model
         # One row is enough: a step has the tokens of one session.
         self._constrained = Constrained(runner, 1, model.vocabulary)
-        self._open = [self.main]  # the one used last comes last
+        # The session used last comes last, so room is taken from the front.
+        self._open = [self.main]
         self._left: deque[Callable[[], object]] = deque()
         self._closed = False
 
@@ -325,6 +330,7 @@ class Sessions:
         @uninterrupted
         def tidy_and_act() -> Item:
             self.require_open()
+            # Finalisers left these; within a nested call a stream may be in the middle of a step.
             while self._left and not nested:
                 self._left.popleft()()
             self._require(session)

@@ -340,6 +340,7 @@ class Completion:
         BackendError
             The logits are NaN or infinite.
         """
+        # Also of a choice that has ended, whose steps in flight still come back.
         self.ahead -= 1
         guessed, self.guessed = self.guessed, []
         if self.finished:
@@ -364,6 +365,7 @@ class Completion:
         right = len(found) - 1
         self.guesses, self.drafts = self.guesses + len(guessed), self.drafts + 1
         self.right_guesses += right
+        # Draft tokens cost columns: after a wrong one as many are tried as were right.
         self.trust = MOST_AHEAD if right == len(guessed) else max(1, right)
         self.sent = min(self.sent, len(self.tokens) + right)
         return found

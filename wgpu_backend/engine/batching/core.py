@@ -176,7 +176,8 @@ class Core(TokenLoop):
                 break
             except BackendError as failure:
                 self._fail_all(failure)
-            except BaseException as error:  # a panic of a Rust library is not an Exception
+            # A panic of a Rust library is not an Exception.
+            except BaseException as error:
                 reason = describe_mistake(error) or f"{type(error).__name__}: {error}"
                 self.ending = BackendError(f"the engine failed: {reason}")
                 self.ending.__cause__ = error
@@ -184,7 +185,8 @@ class Core(TokenLoop):
         self._intake.close()
         try:
             self._fail_all(self.ending)
-        finally:  # in any state, so that no caller waits forever
+        finally:
+            # In any state, so that no caller waits forever.
             self._drain(self.ending)
             self._leave()
 
@@ -194,7 +196,8 @@ class Core(TokenLoop):
         try:
             self._model.alone(self.prefixes.clear)
             self._model.alone(self._constrained.close)
-        except BackendError:  # the model was closed, and the cache with it
+        except BackendError:
+            # The model was closed, and the cache with it.
             return self._constrained.end_threads()
         return self._model.detach(self, self._runner)
 
@@ -224,6 +227,7 @@ class Core(TokenLoop):
     def _enqueue(self, ticket: Ticket) -> None:
         first: Completion | None = None
         for choice in range(ticket.request.n):
+            # Later choices wait until the first has computed the prompt, and share it.
             before = first if self._reuses or ticket.request.prompt_logprobs else None
             made = Completion(ticket, choice, self._info, before)
             first = first or made
@@ -296,7 +300,8 @@ class Core(TokenLoop):
 
     def _together(self, completion: Completion) -> bool:
         """Return whether a choice can share a pass with the running ones: same adapter scales."""
-        try:  # adapters may have changed since the request was submitted
+        # Adapters may have changed since the request was submitted.
+        try:
             completion.ticket.scales = completion.request.scales(self._model.adapters.scales)
         except OptionError as error:
             self._fail(completion, error)
@@ -333,5 +338,6 @@ class Core(TokenLoop):
 
         try:
             self._model.alone(forget)
-        except BackendError:  # it was closed, and the cache with it
+        except BackendError:
+            # The model was closed, and the cache with it.
             return

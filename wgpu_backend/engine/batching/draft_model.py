@@ -110,7 +110,8 @@ class DraftModel:
         readings = [self._reading(each, count) for each, count in wanted]
         try:
             return self._make_tokens(readings)
-        except CacheFull:  # the choices are read again when there is room
+        except CacheFull:
+            # The choices are read again when there is room.
             for reading in readings:
                 self.forget(reading.completion)
             return [[] for _ in wanted]

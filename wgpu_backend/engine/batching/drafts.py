@@ -73,7 +73,8 @@ class Drafts:
             return
         try:
             found = self._drafter.guesses(wanted)
-        except BackendError as error:  # its model was closed, or its device was lost
+        except BackendError as error:
+            # Its model was closed, or its device was lost.
             _LOG.warning("drafts: %s; answers go on without guesses", error)
             self.close()
             self._drafter = None
@@ -84,13 +85,15 @@ class Drafts:
     def forget(self, completion: Completion) -> None:
         """Drop the state of a choice that has ended or whose tokens were shifted."""
         if self._drafter is not None:
-            with suppress(BackendError):  # `guess` reports it
+            # `guess` reports an error.
+            with suppress(BackendError):
                 self._drafter.forget(completion)
 
     def close(self) -> None:
         """Release the drafter."""
         if self._drafter is not None:
-            with suppress(BackendError):  # its model was closed
+            # Its model may have been closed.
+            with suppress(BackendError):
                 self._drafter.close()
 
 
@@ -109,7 +112,8 @@ def cut_back(cache: Cache, completions: Sequence[Completion]) -> None:
             continue
         try:
             each.sent = cache.remove(each.sequence, each.sent)
-        except CacheFull:  # copying a shared block needs room: compute the sequence again instead
+        except CacheFull:
+            # Copying a shared block needs room: compute the sequence again instead.
             each.sent = cache.remove(each.sequence)
 
 

@@ -27,8 +27,10 @@ from wgpu_backend.errors import OptionError, Unclosed
 from wgpu_backend.nn.kvcache.saving import Saved
 
 Item = TypeVar("Item")
-MAX_QUEUE = 512  # Ollama's default
-COMPILERS = 2  # grammars that are compiled at once
+# Ollama's default.
+MAX_QUEUE = 512
+# Grammars that are compiled at once.
+COMPILERS = 2
 # With the token before them these are four columns, which the few-column kernels compute at once.
 DRAFT_TOKENS = 3
 

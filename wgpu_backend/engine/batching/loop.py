@@ -199,9 +199,11 @@ class TokenLoop:
             self._read(self._in_flight.popleft())
 
     def _step(self, ahead: int) -> None:
+        # The tokens before a failure were given first.
         if self._failure is not None and not self._in_flight:
             failure, self._failure = self._failure, None
             raise failure
+        # Of several choices one may end at any step, so their steps are submitted one by one.
         together = self._pace.together if len(self._running()) == 1 else 1
         most = ahead if together == 1 else max(ahead, 2 * together)
         planned: Planned = ()
@@ -327,7 +329,8 @@ class TokenLoop:
         if self._moves and cache.can_shift(sequence, keep, end):
             cache.shift(sequence, keep, end)
         else:
-            cache.remove(sequence, keep)  # the rest is computed again
+            # The rest is computed again.
+            cache.remove(sequence, keep)
         completion.drop(keep, end, cache.length(sequence))
         self._drafts.forget(completion)
 

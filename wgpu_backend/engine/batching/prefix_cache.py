@@ -154,7 +154,8 @@ class PrefixCache:
         self._copies = HostCopies(cache, host_nbytes if enabled else 0)
         # In LRU order, the last used one at the end.
         self._entries: OrderedDict[int, Entry] = OrderedDict()
-        self._having: dict[int, list[int]] = {}  # sequences by the hashes of their chains
+        # Sequences by the hashes of their chains; several may have the same text.
+        self._having: dict[int, list[int]] = {}
 
     @property
     def kept(self) -> tuple[int, int]:
@@ -185,6 +186,7 @@ class PrefixCache:
         found, common = self._longest(tokens, len(tokens) - 1)
         copy, more = self._copies.longest(tokens, len(tokens) - 1)
         if copy is not None and more >= common + BLOCK:
+            # Restoring costs an upload, so it must save at least a block.
             sequence = next(NUMBERS)
             if length := self._restore(copy, sequence, more):
                 return sequence, self._begin_entry(sequence, tokens, length)
@@ -192,6 +194,8 @@ class PrefixCache:
         if found is not None:
             self._entries.move_to_end(found)
             entry = self._entries[found]
+            # An idle sequence that has hardly more than the prefix is continued in place, without
+            # a copy of its last block.
             if entry.idle and entry.computed - common < BLOCK:
                 length = self._cut(found, common)
                 self._unlist(found)

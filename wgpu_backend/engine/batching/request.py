@@ -26,7 +26,8 @@ MOST_STOP_TOKENS = 1024
 MOST_LOGPROBS = 1000
 # OpenAI's limit; a larger bias would exclude the token, or all others.
 MOST_BIAS = 100.0
-MOST_SCALE = 1000.0  # of a LoRA adapter
+# The scale of a LoRA adapter.
+MOST_SCALE = 1000.0
 WhenFull = Literal["stop", "shift"]
 
 

@@ -151,7 +151,8 @@ def submit(
     read: list[list[tuple[Completion, int]]] = []
     try:
         while len(read) < count:
-            if read:  # the pass continues from the token that the one before leaves on the device
+            # A later pass continues from the token that the one before leaves on the device.
+            if read:
                 works = [_work(each, tokens) for each, tokens in planned]
             try:
                 batch.add(works, rows.inputs(shape.outputs))
@@ -164,10 +165,12 @@ def submit(
             if count > 1:
                 rows.advance()
         results = batch.submit()
-    finally:  # a failure may leave a window or a state at an earlier position
+    finally:
+        # A failure may leave a window or a state at an earlier position.
         _count_sent(runner, planned)
         found = {id(each): masking.wait() for each, masking in masks}
     late = _choose_late([each for _, each in rows.late], found, constrained)
+    # Only now: after a failed submit the choices try the same token again.
     if count == 1:
         rows.advance()
     for each, first, here in rows.judged:
@@ -235,6 +238,7 @@ class _Rows:
 
     def head(self, runner: Runner, constrained: Constrained, together: int) -> Head:
         """Return the head of the pass."""
+        # A part of a prompt that is not its end needs no logits, which saves the largest matrix.
         if not self.chosen and not self.picked:
             return NOTHING
         kept = constrained.logits if self.late else None
@@ -356,7 +360,8 @@ def choice_inputs(
     outputs : int
         Number of all rows.
     """
-    if outputs == len(rows) == 1:  # the arrays of a lone sequence are those of the pass
+    # The arrays of a sequence alone are those of the pass.
+    if outputs == len(rows) == 1:
         return dict(rows[0][1])
     sampling = np.tile(NEUTRAL, (outputs, 1))
     draws = np.tile(np.array([0, NOWHERE], np.uint32), (outputs, 1))
