@@ -42,7 +42,7 @@ class PhiMoe(Decoder):
 
     @classmethod
     def make_norm(cls, config: Config) -> nn.Norm:
-        """Make a layer norm, whose epsilon has the key of the other norm."""
+        """Make a layer norm whose epsilon is stored under RMSNorm's key."""
         return nn.LayerNorm(nn.RMSNorm.from_config(config).eps)
 
     def layer(self, config: nn.LayerConfig) -> nn.DecoderLayer:

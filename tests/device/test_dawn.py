@@ -108,5 +108,5 @@ def test_a_lost_device_is_an_error_and_no_abort(on_dawn):
 
 @pytest.mark.gpu
 def test_dawn_has_no_path_without_direct_calls(on_dawn, adapter):
-    with pytest.raises(DeviceError, match="native=False; Dawn is called directly"):
+    with pytest.raises(DeviceError, match="needs direct calls, but native=False forbids them"):
         Device.open(adapter, implementation="dawn", native=False)

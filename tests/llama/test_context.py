@@ -160,7 +160,7 @@ def test_a_full_batch_refuses_tokens():
     batch.add(1)
     with pytest.raises(ContextError, match="has 1 tokens"):
         batch.add(1)
-    with pytest.raises(ContextError, match="different ones"):
+    with pytest.raises(ContextError, match="distinct numbers"):
         Batch(2).add(1, seq_ids=(0, 0))
 
 

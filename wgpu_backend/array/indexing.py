@@ -441,7 +441,7 @@ def _flat_ids(shape: Shape, places: Sequence[Place], session: Session) -> tuple[
 
 
 def _base_id(places: Sequence[Place], steps: Shape) -> int:
-    """Return the row-major id of the value where ranges begin and single values are."""
+    """Return the flat index of the first selected value."""
     begin = 0
     for place in places:
         if isinstance(place, One):

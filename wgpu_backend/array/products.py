@@ -322,7 +322,7 @@ def _diagonal(x: Array, names: str) -> _Term:
         at = [i for i, n in enumerate(names) if n == name]
         extents = {node.spec.shape[i] for i in at}
         if len(extents) > 1:
-            raise ShapeError(f"einsum: axis {name} has {sorted(extents)} values in one array")
+            raise ShapeError(f"einsum: axis {name} has different lengths: {sorted(extents)}")
         shape.append(extents.pop())
         # The diagonal takes a step along all its axes at once.
         strides.append(sum(node.spec.strides[i] for i in at))
@@ -334,7 +334,9 @@ def _check_extents(subscripts: str, terms: list[_Term]) -> None:
     for name in dict.fromkeys("".join(t.names for t in terms)):
         found = {t.extent(name) for t in terms} - {1}
         if len(found) > 1:
-            raise ShapeError(f"einsum: axis {name} of {subscripts!r} has {sorted(found)} values")
+            raise ShapeError(
+                f"einsum: axis {name} of {subscripts!r} has different lengths: {sorted(found)}"
+            )
 
 
 def _cheapest(terms: list[_Term], wanted: str) -> tuple[_Term, _Term]:

@@ -196,7 +196,7 @@ def slice(x: Array, start: Any, axes: Sequence[int], slice_size: Sequence[int]) 
 
 
 def slice_update(x: Array, update: Array, start: Any, axes: Sequence[int]) -> Array:
-    """Replace a window of an array at a place that may be computed.
+    """Replace a window of an array; its start may be an array.
 
     Parameters
     ----------

@@ -194,7 +194,7 @@ def unique_all(x: Array, /) -> UniqueAll:
 
 
 def isin(x1: Any, x2: Any, /, *, invert: bool = False) -> Array:
-    """Return whether each value of `x1` is among those of `x2`; not with `invert`. NaN is not."""
+    """Return whether each value of `x1` is in `x2`; `invert` negates. NaN equals nothing."""
     wanted, among = (wrap(n) for n in promote_operands("isin", x1, x2))
     if not among.size:
         return full(wanted.shape, invert, BOOL, device=wanted.session)

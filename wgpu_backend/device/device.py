@@ -448,8 +448,8 @@ def _direct_calls(info: DeviceInfo, *, native: bool) -> Native | None:
         return load() if native else None
     found = dawn.load() if native else None
     if found is None:
-        why = "this wgpudawn lacks some of its calls" if native else "native=False"
-        raise DeviceError(f"device {info.id}: {why}; Dawn is called directly or not at all")
+        why = "this wgpudawn lacks some of them" if native else "native=False forbids them"
+        raise DeviceError(f"device {info.id}: Dawn needs direct calls, but {why}")
     return found
 
 

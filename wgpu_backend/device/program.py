@@ -308,7 +308,7 @@ class Program:
             self._epoch = self._pool.epoch
 
     def _free_slot(self) -> Slot:
-        """Return a slot to read into; if all are under way, read one first."""
+        """Return a slot to read into; if all are in flight, read one first."""
         if (idle := self._idle_slot()) is not None:
             return idle
         oldest = next(iter([*self._find_abandoned(), *self._under_way]))
@@ -329,7 +329,7 @@ class Program:
         return self._new_slot()
 
     def _find_abandoned(self) -> list[Slot]:
-        """Return slots under way whose readers are gone, the oldest first."""
+        """Return the in-flight slots whose readers were collected, the oldest first."""
         return [slot for slot, reader in self._under_way.items() if reader() is None]
 
     def _new_slot(self) -> Slot:

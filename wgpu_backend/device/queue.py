@@ -167,7 +167,7 @@ class Queue:
 
     @contextmanager
     def mapped_or_lost(self, buffer: wgpu.GPUBuffer) -> Generator[None]:
-        """Hold off `lose` while mapped bytes are read; raise an error if it came first.
+        """Prevent `lose` while mapped bytes are read; raise if the device is already lost.
 
         Waiting for a lost device destroys its buffers, and wgpu-native aborts the process when the
         range of a destroyed one is asked for.

@@ -25,7 +25,7 @@ _POOLINGS: Mapping[str, Callable[[NDArray[np.float32]], NDArray[np.float32]]] = 
 }
 
 
-def known_pooling(asked: str) -> str:
+def require_known_pooling(asked: str) -> str:
     """Return a pooling method, or several joined by ``+``, if all are known.
 
     Raises
@@ -53,7 +53,7 @@ def choose_pooling(config: Config, asked: str | None) -> str:
     """
     known = ", ".join(_POOLINGS)
     if asked is not None:
-        return known_pooling(asked)
+        return require_known_pooling(asked)
     several = config.string("pooling", "")
     if several:
         if not _are_known(several):

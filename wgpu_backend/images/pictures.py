@@ -220,7 +220,10 @@ def floor_size(size: tuple[int, int], multiple: int) -> tuple[int, int]:
 
 
 def fit_area(size: tuple[int, int], area: int, multiple: int) -> tuple[int, int]:
-    """Return a size of the same proportions and about this area, in multiples: Qwen-Image-Edit."""
+    """Return the size with these proportions and about this area.
+
+    Each side is a multiple of `multiple`. Used by Qwen-Image-Edit.
+    """
     ratio = size[0] / size[1]
     width = (area * ratio) ** 0.5
     sides = (round(side / multiple) * multiple for side in (width, width / ratio))

@@ -334,7 +334,7 @@ def noise_levels(settings: Settings) -> F32s:
 def respace_sigmas(
     settings: Settings, highest: float, lowest: float, steps: int
 ) -> AnyFloats | None:
-    """Return noise levels that do not come from timesteps, if the settings require it."""
+    """Return sigmas in the beta, Karras or exponential schedule; None if settings name none."""
     if settings.flag("use_beta_sigmas", default=False):
         return lowest + beta_quantiles(steps) * (highest - lowest)
     ramp = np.linspace(0, 1, steps)

@@ -224,7 +224,7 @@ def _plan_pndm_step(alpha: float, before: float, *, velocity: bool) -> tuple[flo
 
 
 def _make_pndm_rows(count: int, on_sample: float, on_output: float) -> NDArray[np.float64]:
-    """Return the rows of the step after `count` others."""
+    """Return the coefficient rows of the PNDM step that follows `count` earlier ones."""
     made = np.zeros((1 + _KEPT, KEPT + _KEPT))
     again = count == 1
     made[0, _BEGINNING if again else SAMPLE] = on_sample

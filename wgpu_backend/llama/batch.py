@@ -82,7 +82,7 @@ class Batch:
             raise ContextError(f"batch: has {self.room} tokens, as many as it holds")
         ids = (seq_ids,) if isinstance(seq_ids, int) else tuple(seq_ids)
         if not ids or min(ids) < 0 or len(set(ids)) < len(ids):
-            raise ContextError(f"batch: sequences {ids}, needs different ones, from 0")
+            raise ContextError(f"batch: sequences {ids}, needs distinct numbers of 0 or more")
         self.entries.append(Entry(int(token), pos, ids, bool(logits)))
 
     def add_sequence(

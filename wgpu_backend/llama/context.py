@@ -130,11 +130,10 @@ class Results:
             row for row, each in zip(self._rows, self._sequences, strict=True) if each == sequence
         ]
         name = BY_NUMBER[self.pooling]
-        if not rows or name == "none":
-            raise ContextError(
-                f"embeddings: sequence {sequence} has {len(rows)} states, pooling is {name}; needs "
-                "some, and a pooling_type"
-            )
+        if name == "none":
+            raise ContextError("embeddings: pooling is none, needs a pooling_type")
+        if not rows:
+            raise ContextError(f"embeddings: the last batch has no tokens of sequence {sequence}")
         base = self._model.language.model
         # A reranker scores one pooled state; its architecture defines which.
         pooling = base.scored_pooling if name == "rank" else name

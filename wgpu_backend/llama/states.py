@@ -152,7 +152,10 @@ def _open(data: bytes) -> tuple[Json, memoryview]:
         raise StateError(f"state: version {version}, this program reads {VERSION}")
     end, body = _FIXED.size + size, len(data) - _CHECK.size
     if size > _MOST_HEADER_BYTES or end > body:
-        raise StateError(f"state: a header of {size} bytes in a file of {len(data)}")
+        raise StateError(
+            f"state: the header claims {size} bytes in a file of {len(data)}; the file is "
+            "truncated or damaged"
+        )
     # A view, since slices of bytes would copy the rows.
     view = memoryview(data)
     if zlib.crc32(view[:body]) != _CHECK.unpack_from(data, body)[0]:

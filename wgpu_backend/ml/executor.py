@@ -76,7 +76,7 @@ class Recorded(Protocol):
         ...
 
     def keep(self, storages: Sequence[Storage]) -> None:
-        """Make these storages states of their own after a run, and close."""
+        """Turn these storages into states that outlive the run, then close it."""
         ...
 
     def replay_between(self, before: Pairs, after: Pairs) -> None:

@@ -34,7 +34,7 @@ def attention_weights(attended: Attended, count: int) -> Tensor:
     q, k = attended.q, attended.k
     if k is None or attended.besides:
         what = attended.besides or "the keys of another layer"
-        raise ModelError(f"attention: weights of a layer with {what} cannot be shown")
+        raise ModelError(f"attention: a layer with {what} has no attention weights to show")
     scores = k.permute(1, 0, 2).contiguous().mulmat_full_prec(q.permute(1, 0, 2).contiguous())
     scores = scores.scale(factor=attended.scale)
     if cap := attended.softcap:

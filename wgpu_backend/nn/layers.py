@@ -172,7 +172,10 @@ class ExpertLinear(Linear):
         return None if self.shape is None else self.shape[0]
 
     def by(self, ids: Tensor, x: Tensor) -> Tensor:
-        """Map (tokens, 1 or used, k) with the experts of (tokens, used) ids: (tokens, used, m)."""
+        """Multiply each token's row by the experts in `ids`.
+
+        x is (tokens, 1 or used, k), ids are (tokens, used), the result is (tokens, used, m).
+        """
         y = self.apply_scales(self.weight.mulmat_id(x, ids), ids)
         y = y if self.bias is None else y.add_id(self.bias, ids)
         for adapter in self.adapters:

@@ -44,7 +44,7 @@ class Mamba(Module):
 
     @property
     def cached(self) -> StateShape:
-        """Return the states: the last values of the convolution, and those of all channels."""
+        """Return the cached shapes: the convolution's last inputs, and each channel's state."""
         # A convolution reads the last values of the previous pass, one fewer than it has taps.
         return StateShape(conv=(self.taps - 1, self.inner), ssm=(1, self.states, self.inner))
 
@@ -121,7 +121,7 @@ class Mamba2(Module):
 
     @property
     def cached(self) -> StateShape:
-        """Return the states: the last values of the convolution, and those of all heads."""
+        """Return the cached shapes: the convolution's last inputs, and each head's state."""
         return StateShape(
             conv=(self.taps - 1, self.channels), ssm=(self.heads, self.states, self.head)
         )
@@ -213,7 +213,7 @@ class GatedDelta(Module):
 
     @property
     def cached(self) -> StateShape:
-        """Return the states: the last values of the convolution, and each head's memory."""
+        """Return the cached shapes: the convolution's last inputs, and each head's memory."""
         return StateShape(
             conv=(self.taps - 1, self.channels), memory=(self.heads, self.keys, self.head)
         )
@@ -272,7 +272,7 @@ class ShortConv(Module):
 
     @property
     def cached(self) -> StateShape:
-        """Return the state: the last values of the convolution."""
+        """Return the cached shape: the convolution's last inputs."""
         return StateShape(conv=(self.taps - 1, self.width))
 
     def forward(self, x: Tensor, batch: Batch) -> Tensor:

@@ -1,5 +1,6 @@
 """A server that Ollama's and OpenAI's clients speak to.
 
-`app` puts it together; `ollama`, `library` and `openai` have the routes, `guard` keeps strangers
-out, `pool` loads and unloads models, `answering` is what all routes that make text share.
+`app.py` puts it together; `api/` has the routes by API, `core/access.py` checks host, origin and
+key, `core/model_pool.py` loads and unloads models, `core/completion.py` is what all routes that
+make text share. `worker/` runs each model in a process.
 """

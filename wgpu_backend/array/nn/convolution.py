@@ -221,7 +221,7 @@ class _Pool(Module):
         self._paddings = for_axes(padding, self.axes)
 
     def __call__(self, x: Array) -> Array:
-        """Map (n, ..., channels) to windows in place of values."""
+        """Pool windows of (n, ..., channels)."""
         name = type(self).__name__
         node = as_floats(name, x)
         if len(node.spec.shape) != self.axes + 2:
@@ -251,21 +251,21 @@ class MaxPool3d(_Pool):
 
 
 class AvgPool1d(_Pool):
-    """Means of windows, zeros of the padding counted, over 1 axis of (n, ..., channels)."""
+    """Means of windows over 1 axis of (n, ..., channels); zeros of the padding count."""
 
     axes = 1
     op = staticmethod(pooling.avg_pool)
 
 
 class AvgPool2d(_Pool):
-    """Means of windows, zeros of the padding counted, over 2 axes of (n, ..., channels)."""
+    """Means of windows over 2 axes of (n, ..., channels); zeros of the padding count."""
 
     axes = 2
     op = staticmethod(pooling.avg_pool)
 
 
 class AvgPool3d(_Pool):
-    """Means of windows, zeros of the padding counted, over 3 axes of (n, ..., channels)."""
+    """Means of windows over 3 axes of (n, ..., channels); zeros of the padding count."""
 
     axes = 3
     op = staticmethod(pooling.avg_pool)

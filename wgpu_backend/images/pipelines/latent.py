@@ -95,7 +95,7 @@ class LatentPipeline(Pipeline):
         return schedule
 
     def get_strength(self, request: Request) -> float:
-        """Return the share of steps to run: by default all with a mask, else `strength`."""
+        """Return the share of steps to run: the request's, else 1 with a mask, else `strength`."""
         if request.strength is not None:
             return request.strength
         return 1.0 if request.mask_image is not None else self.strength

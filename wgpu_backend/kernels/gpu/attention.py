@@ -90,7 +90,7 @@ def _clusters(launch: Launch, rows: Rows, v_vec4s: int, *, f16: bool) -> Launch 
     most = CLUSTER_SUMS // max(k_lane, v_lane)
     # A single query would leave no registers.
     if not most:
-        return None  # a query alone would leave no registers
+        return None
     shared = "SHARED" in launch.choices
     # Tiles of equal size: 5 heads in tiles of at most 4 are 3 and 2, not 4 and 1.
     step = -(-rows.group // -(-rows.group // most))

@@ -47,7 +47,7 @@ def _rounded_once(context: Context, rng: np.random.Generator) -> Tensor:
 
 
 def _long_rows(context: Context, rng: np.random.Generator) -> Tensor:
-    """Build a product of rows worth two parts, and an addend."""
+    """Build a product whose rows are long enough to be split in two parts, and add a tensor."""
     weight = draw_quantised(context, rng, dtypes.Q4_0, values=1056)
     return weight.linear(normal(context, rng, 33, 1056), normal(context, rng, 33, 40))
 

@@ -20,7 +20,7 @@ from wgpu_backend.kernels.gpu.register_tiles import GROUP, grid
 from wgpu_backend.kernels.refusal import no_kernel
 from wgpu_backend.ops.check import grid_for, require, require_dtype, require_rank
 from wgpu_backend.ops.linear.attributes import VALUES, Prologue, get_attributes
-from wgpu_backend.ops.linear.epilogue_rules import again
+from wgpu_backend.ops.linear.epilogue_rules import rebuild_product
 from wgpu_backend.ops.linear.f16_groups import ROW_TAIL, f16_rows_reference
 from wgpu_backend.ops.linear.gates import joined_rows
 from wgpu_backend.ops.linear.linear import WEIGHTS, linear
@@ -227,4 +227,6 @@ def in_matrices(node: OpNode, graph: Graph) -> Node | None:
         return None
     if node.launch.count("n") <= COLUMNS:
         return None
-    return again(node, graph, x=graph.shared(f16_rows, x), prologue=IN_ROWS, precision="f16")
+    return rebuild_product(
+        node, graph, x=graph.shared(f16_rows, x), prologue=IN_ROWS, precision="f16"
+    )

@@ -151,7 +151,7 @@ def as_vectors(
     weights = launch.operands["weights"].spec
     parts = get_attributes(launch).prologue.parts
     extent = Extent(weights.shape[-2], launch.count("groups"), n, parts)
-    alone = _alone(launch)
+    alone = _is_f16_column(launch)
     most = replace(most, threads=SHARING) if alone else most
     tile = tuned_tile(capabilities, shader, weights.dtype, n)
     tile = tile or fit_tile(
@@ -192,7 +192,7 @@ def as_groups(launch: Launch, shader: str, capabilities: Capabilities, squares: 
     """
     n, joins = launch.count("n"), joined_rows(launch)
     threads = min(MOST, capabilities.max_workgroup_invocations)
-    if _alone(launch) and launch.count("m") // GROUP * threads >= 2 * FILLING_IN_F16:
+    if _is_f16_column(launch) and launch.count("m") // GROUP * threads >= 2 * FILLING_IN_F16:
         threads //= 2
     columns, sources = _rounded_tile(n, joins, squares, threads, capabilities)
     rows = sources // joins
@@ -211,7 +211,7 @@ def as_groups(launch: Launch, shader: str, capabilities: Capabilities, squares: 
     return replace(launch, shader=f"kernels/gpu/{shader}", groups=groups, choices=choices)
 
 
-def _alone(launch: Launch) -> bool:
+def _is_f16_column(launch: Launch) -> bool:
     """Return whether a launch has one column, in f16."""
     return launch.count("n") == 1 and get_attributes(launch).prologue.in_f16
 
@@ -225,7 +225,7 @@ def _iteration(launch: Launch, lanes: int) -> dict[str, str | int | bool]:
     """Return the choice of several groups per lane and iteration, if that pays."""
     dtype = launch.operands["weights"].spec.dtype
     groups = launch.count("groups")
-    if not _alone(launch) or dtype not in ITERATIONS or groups % (AT_ONCE * lanes):
+    if not _is_f16_column(launch) or dtype not in ITERATIONS or groups % (AT_ONCE * lanes):
         return {}
     # Twice as many where there is no other iteration: in a loop they take twice the registers.
     all_at_once = groups == 2 * AT_ONCE * lanes

@@ -23,7 +23,7 @@ from wgpu_backend.kernels.gpu.rows import f16_activations, f16_weighted
 from wgpu_backend.ops.check import FLOATS, row_count
 from wgpu_backend.ops.linear.activation_rounding import pays_in_q16
 from wgpu_backend.ops.linear.attributes import VALUES, Prologue, get_attributes
-from wgpu_backend.ops.linear.epilogue_rules import adds, again
+from wgpu_backend.ops.linear.epilogue_rules import adds, rebuild_product
 from wgpu_backend.ops.linear.f16_groups import BESIDE_NIBBLES, NIBBLES, WEIGHTS, is_planar
 from wgpu_backend.ops.linear.linear import linear
 from wgpu_backend.ops.linear.normed import in_whole_groups
@@ -44,7 +44,9 @@ def few_in_f16(node: OpNode, graph: Graph) -> Node | None:
     shares = dtype in BESIDE_NIBBLES and graph.is_shared(f16_activations, x, **how)
     nibbles = dtype in NIBBLES or shares
     rounded = graph.shared(f16_activations, x, planar=is_planar(dtype), nibbles=nibbles)
-    return again(node, graph, x=rounded, prologue=Prologue("f16_nibbles" if nibbles else "f16"))
+    return rebuild_product(
+        node, graph, x=rounded, prologue=Prologue("f16_nibbles" if nibbles else "f16")
+    )
 
 
 def _pays(weight: Node, columns: int, capabilities: Capabilities) -> bool:
@@ -70,7 +72,9 @@ def norm_in_the_product(node: OpNode, graph: Graph) -> Node | None:
     if rounded is None or norm is None or not in_whole_groups(norm):
         return None
     x = graph.view(_scale_rows(norm, graph, rounded.options), node.operands["x"].spec)
-    return again(node, graph, x=x, prologue=replace(prologue, eps=norm.call.kwargs["eps"]))
+    return rebuild_product(
+        node, graph, x=x, prologue=replace(prologue, eps=norm.call.kwargs["eps"])
+    )
 
 
 def _scale_rows(norm: OpNode, graph: Graph, layout: Mapping[str, Any]) -> Node:
@@ -94,7 +98,7 @@ def in_pairs(node: OpNode, graph: Graph) -> Node | None:
         return None
     if not tiles_in_f16(graph.capabilities):
         return None
-    return again(node, graph, precision="f16")
+    return rebuild_product(node, graph, precision="f16")
 
 
 # Each work group of a product would round the same values of x again, and groups of rows are many.
@@ -109,7 +113,7 @@ def rounded_once(node: OpNode, graph: Graph) -> Node | None:
     if len(x.spec.shape) > 2 or row_count(x.spec) < LEAST_COLUMNS:
         return None
     rounded = graph.shared(f16_activations, x, planar=is_planar(dtype), nibbles=False)
-    return again(node, graph, x=rounded, prologue=Prologue("f16"))
+    return rebuild_product(node, graph, x=rounded, prologue=Prologue("f16"))
 
 
 # Every work group reads whole rows of x, so it can sum their squares, too. That is a fifth more
@@ -130,7 +134,7 @@ def norm_in_rows(node: OpNode, graph: Graph) -> Node | None:
     x, like = norm.operands["x"], node.operands["x"].spec
     rows = graph.view(x, replace(like, offset=x.spec.offset))
     prologue = Prologue(eps=norm.options["eps"], norm=True)
-    return again(node, graph, x=rows, gain=norm.operands["weight"], prologue=prologue)
+    return rebuild_product(node, graph, x=rows, gain=norm.operands["weight"], prologue=prologue)
 
 
 def _makes_norm(reader: OpNode, norm: OpNode) -> bool:

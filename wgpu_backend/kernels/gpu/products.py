@@ -169,7 +169,7 @@ def matvec_q16(launch: Launch, capabilities: Capabilities) -> Launch | None:
 
 
 def matvec_f16(launch: Launch, capabilities: Capabilities) -> Launch | None:
-    """Multiply few columns in f16, which are rounded by groups."""
+    """Multiply by few columns, which were rounded to f16 by groups."""
     dtype = launch.operands["weights"].spec.dtype
     shares = _shares_in_f16(dtype, get_attributes(launch).prologue)
     return _few_rounded(launch, F16_FORMS, shares, 8 if launch.count("n") == 1 else 4, capabilities)

@@ -15,7 +15,7 @@ from wgpu_backend.kernels.rasteriser.capabilities import shuffles
 from wgpu_backend.kernels.rasteriser.textures import lies_in_texture
 from wgpu_backend.ops.check import FLOATS, row_count
 from wgpu_backend.ops.linear.attributes import SUMS, VALUES, Epilogue, Prologue, get_attributes
-from wgpu_backend.ops.linear.epilogue_rules import adds, again
+from wgpu_backend.ops.linear.epilogue_rules import adds, rebuild_product
 from wgpu_backend.ops.linear.gates import lies_whole
 from wgpu_backend.ops.linear.linear import linear
 from wgpu_backend.ops.linear.normed import in_whole_groups, norm_weighted, weighted_spec
@@ -37,7 +37,7 @@ def norm_in_the_product(node: OpNode, graph: Graph) -> Node | None:
         return None
     shared = graph.shared(norm_weighted, norm.operands["x"], weight=norm.operands["weight"])
     rows = graph.view(shared, weighted_spec(node.operands["x"].spec))
-    return again(node, graph, x=rows, prologue=Prologue(eps=norm.options["eps"]))
+    return rebuild_product(node, graph, x=rows, prologue=Prologue(eps=norm.options["eps"]))
 
 
 def _makes_norm(reader: OpNode, norm: OpNode) -> bool:
@@ -63,7 +63,7 @@ def weighted_sum(node: OpNode, graph: Graph) -> Node | None:
         return None
     total = Node(found.spec, found.node.storage)
     scale, epilogue = node.operands["weight"], Epilogue(norm=True)
-    return again(found, graph, scale=scale, total=total, epilogue=epilogue)
+    return rebuild_product(found, graph, scale=scale, total=total, epilogue=epilogue)
 
 
 def _fits(product: OpNode, capabilities: Capabilities) -> bool:

@@ -26,7 +26,7 @@ from wgpu_backend.ops.linear.gates import joined_rows, require_whole
 from wgpu_backend.ops.linear.normed import SQUARED
 from wgpu_backend.ops.linear.q8 import FORMATS, GROUP, ROW, q8_activations
 from wgpu_backend.ops.linear.tiles import CLASSES, FEW, TILES, Class, Tiles, even_share, select_tile
-from wgpu_backend.ops.moe.expert_tiles import again
+from wgpu_backend.ops.moe.expert_tiles import rebuild_product
 from wgpu_backend.ops.moe.experts import (
     by_rows,
     in_tiles,
@@ -357,4 +357,4 @@ def in_eight_bits(node: OpNode, graph: Graph) -> Node | None:
         or not fits
     ):
         return None
-    return again(node, graph, x=graph.shared(q8_activations, x), prologue=Q8)
+    return rebuild_product(node, graph, x=graph.shared(q8_activations, x), prologue=Q8)

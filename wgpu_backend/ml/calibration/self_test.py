@@ -475,7 +475,7 @@ def _test_device(executor: Executor, path: Path | None, progress: Progress) -> l
 
 
 def _helpers(executor: Executor, stack: ExitStack) -> Iterator[WgpuExecutor]:
-    """Open more devices of a rasteriser, whose queue compiles one kernel after another."""
+    """Open more devices of a rasteriser to compile in parallel: one queue compiles serially."""
     if executor.info.kind != "software" or not isinstance(executor, WgpuExecutor):
         return
     device = executor.device

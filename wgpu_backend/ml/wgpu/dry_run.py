@@ -85,11 +85,12 @@ class DryRunExecutor:
         Raises
         ------
         ContextError
-            The node is none: nothing was computed.
+            The node is not a weight: a dry run computes nothing.
         """
         if node.storage not in self._sources:
             raise ContextError(
-                f"read: {node.spec.shape} {node.spec.dtype} is of a dry run, without memory"
+                f"read: the tensor {node.spec.shape} {node.spec.dtype} has no values, because a "
+                "dry run computes nothing"
             )
         return weight_values(*self._sources[node.storage], node.spec)
 

@@ -75,7 +75,7 @@ def find_part(node: Node, parts: tuple[Part, ...]) -> tuple[tuple[Part, ...], in
 
 
 def whole_binding(node: Node, parts: tuple[Part, ...]) -> Binding:
-    """Return the binding of a dense tensor of a plain type that is all of its storage."""
+    """Return the binding of a dense tensor, not in blocks, that covers its whole storage."""
     ((at,),) = (part.planes.values() for part in parts)
     # Copies take whole words; storages have slack after their last value.
     return Binding(at.buffer, at.offset, -(-node.spec.nbytes // 4) * 4)

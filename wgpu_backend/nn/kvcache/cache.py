@@ -322,7 +322,7 @@ def require_shift(cache: Cache, sequence: int, begin: int, end: int) -> None:
     """
     if not cache.can_shift(sequence, begin, end):
         raise ContextError(
-            f"cache: positions {begin} to {end} of a sequence of {cache.length(sequence)} cannot "
-            "be removed: they are missing, layers have forgotten what would be visible then, or "
-            "have states, chunks or learned positions, which cannot move; process the text again"
+            f"cache: cannot remove positions {begin} to {end} of {cache.length(sequence)}: some "
+            "are missing, a window has dropped what they would need, or a layer's states, chunks "
+            "or learned positions cannot move; process the text again"
         )

@@ -146,7 +146,7 @@ class RecurrentCache:
         return self._free
 
     def retain(self, sequence: int, checkpoints: Sequence[int], *, short: bool = False) -> None:
-        """Free the rows of no checkpoint."""
+        """Free the rows of all positions that are not checkpoints."""
         rows = self._rows.get(sequence, {})
         if len(rows) > len(checkpoints):
             for position in rows.keys() - set(checkpoints):
@@ -273,7 +273,7 @@ class Checkpoints:
             del self._ends[sequence]
 
     def shift(self, sequence: int, begin: int, end: int) -> None:
-        """Move checkpoints after these positions are removed."""
+        """Renumber the checkpoints after positions `begin` to `end` were removed."""
         moved = [
             p if p <= begin else max(begin, p - (end - begin)) for p in self.list_ends(sequence)
         ]

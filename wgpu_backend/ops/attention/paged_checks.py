@@ -31,7 +31,7 @@ def require_operands(operands: Mapping[str, Node], scores: Scores) -> int:
     Raises
     ------
     ShapeError, DTypeError
-        It does not.
+        They do not.
     """
     _require_cache(operands)
     v_cols = _require_heads(operands, scores)

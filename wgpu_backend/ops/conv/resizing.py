@@ -219,7 +219,7 @@ def _clip_weights(first: int, weights: list[float], have: int) -> dict[int, floa
 def _filter_weights(
     i: int, have: int, scale: float, curve: Callable[[float], float], reach: int
 ) -> dict[int, float]:
-    """Return weights by a curve as wide as a pixel of the result, which add up to 1."""
+    """Return the weights of the input pixels for output pixel `i`, by place; they add up to 1."""
     # Only a smaller result needs a wider filter.
     wide = max(scale, 1.0)
     centre, support = scale * (i + 0.5), reach * wide

@@ -38,7 +38,7 @@ from wgpu_backend.ops.linear.attributes import (
     Prologue,
     get_attributes,
 )
-from wgpu_backend.ops.linear.epilogue_rules import again
+from wgpu_backend.ops.linear.epilogue_rules import rebuild_product
 from wgpu_backend.ops.linear.linear import linear
 from wgpu_backend.ops.linear.normed import in_whole_groups
 from wgpu_backend.ops.linear.q8 import (
@@ -215,7 +215,7 @@ def few_in_sixteen_bits(node: OpNode, graph: Graph) -> Node | None:
         weight.spec.dtype, row_count(x.spec), graph.capabilities
     ):
         return None
-    return again(node, graph, x=graph.shared(q16_activations, x), prologue=Q16)
+    return rebuild_product(node, graph, x=graph.shared(q16_activations, x), prologue=Q16)
 
 
 @q16_weighted.fuses("linear", exact=False)
@@ -233,7 +233,9 @@ def norm_in_sixteen_bits(node: OpNode, graph: Graph) -> Node | None:
         else graph.shared(q16_activations, x)
     )
     prologue = replace(Q16, eps=norm.call.kwargs["eps"])
-    return again(node, graph, x=graph.view(scaled, node.operands["x"].spec), prologue=prologue)
+    return rebuild_product(
+        node, graph, x=graph.view(scaled, node.operands["x"].spec), prologue=prologue
+    )
 
 
 @linear.fuses("linear", name="linear_q8_pair", exact=False)
@@ -261,7 +263,9 @@ def _in_eight_bits(node: OpNode, graph: Graph, rounding: Callee, prologue: Prolo
         return None
     # Kernels of more columns read whole groups.
     planar = known.planar_groups and prologue.parts * columns <= PLANAR_COLUMNS
-    return again(node, graph, x=graph.shared(rounding, x, planar=planar), prologue=prologue)
+    return rebuild_product(
+        node, graph, x=graph.shared(rounding, x, planar=planar), prologue=prologue
+    )
 
 
 def _lies_for_bytes(weight: Node) -> bool:
@@ -279,7 +283,9 @@ def norm_in_the_product(node: OpNode, graph: Graph) -> Node | None:
         return None
     scaled = _scale_rows(norm, graph, planar=bool(rounded.options.get("planar")))
     prologue = replace(Q8, eps=norm.call.kwargs["eps"])
-    return again(node, graph, x=graph.view(scaled, node.operands["x"].spec), prologue=prologue)
+    return rebuild_product(
+        node, graph, x=graph.view(scaled, node.operands["x"].spec), prologue=prologue
+    )
 
 
 def _scale_rows(norm: OpNode, graph: Graph, *, planar: bool) -> Node:

@@ -18,7 +18,7 @@ from wgpu_backend.ops.linear.linear import linear
 ACTIVATIONS = {gated.name: name for name, gated in GATED.items()}
 
 
-def again(product: OpNode, graph: Graph, **changes: Any) -> Node:  # noqa: ANN401
+def rebuild_product(product: OpNode, graph: Graph, **changes: Any) -> Node:  # noqa: ANN401
     """Rebuild a product with other operands, prologue, epilogue or precision.
 
     Parameters
@@ -66,7 +66,7 @@ def sum_in_the_product(node: OpNode, graph: Graph) -> Node | None:
             continue
         # A residual, or a bias.
         if other.spec.shape in (found.spec.shape, found.spec.shape[-1:]):
-            return again(found, graph, addend=other)
+            return rebuild_product(found, graph, addend=other)
     return None
 
 
@@ -85,7 +85,7 @@ def gate_and_projection(node: OpNode, graph: Graph) -> Node | None:
     if not same or found != get_attributes(up.launch) or weight is None or not fits_gated(weight):
         return None
     epilogue = replace(found.epilogue, activation=ACTIVATIONS[node.op])
-    return again(gate, graph, weight=weight, epilogue=epilogue)
+    return rebuild_product(gate, graph, weight=weight, epilogue=epilogue)
 
 
 def _alike(a: Node | None, b: Node | None) -> bool:

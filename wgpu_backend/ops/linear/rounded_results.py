@@ -10,7 +10,7 @@ from dataclasses import replace
 from wgpu_backend.graph.fusion import Graph, OpNode
 from wgpu_backend.graph.node import Node
 from wgpu_backend.ops.linear.attributes import SUMS, Epilogue, Form, get_attributes
-from wgpu_backend.ops.linear.epilogue_rules import adds, again
+from wgpu_backend.ops.linear.epilogue_rules import adds, rebuild_product
 from wgpu_backend.ops.linear.gates import lies_whole
 from wgpu_backend.ops.linear.linear import linear
 from wgpu_backend.ops.linear.normed import GROUP
@@ -36,7 +36,7 @@ def rounded_gate_and_projection(node: OpNode, graph: Graph) -> Node | None:
     epilogue = get_attributes(found.launch).epilogue
     if epilogue != Epilogue(epilogue.activation) or epilogue == SUMS:
         return None
-    return again(found, graph, epilogue=_rounding(epilogue, node))
+    return rebuild_product(found, graph, epilogue=_rounding(epilogue, node))
 
 
 @linear.fuses("f16_weighted", name="linear_add_f16", exact=False)
@@ -57,7 +57,9 @@ def rounded_sum(node: OpNode, graph: Graph) -> Node | None:
         return None
     total = Node(found.spec, found.node.storage)
     epilogue = _rounding(Epilogue(norm=True), node)
-    return again(found, graph, scale=node.operands["weight"], total=total, epilogue=epilogue)
+    return rebuild_product(
+        found, graph, scale=node.operands["weight"], total=total, epilogue=epilogue
+    )
 
 
 def _fits(found: OpNode, node: OpNode) -> bool:

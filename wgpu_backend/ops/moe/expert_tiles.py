@@ -107,7 +107,7 @@ def together(node: OpNode, graph: Graph) -> Node | None:
         return None
     weights, ids = node.arguments("weights", "x", "ids")[::2]
     tiles = tiles_for(ids, weights.spec.shape[0], graph)
-    return tiles and again(node, graph, ids=tiles, used=ids.spec.shape[1])
+    return tiles and rebuild_product(node, graph, ids=tiles, used=ids.spec.shape[1])
 
 
 @linear_by_expert.fuses("add_id", name="linear_by_expert_add")
@@ -125,7 +125,7 @@ def bias_in_the_product(node: OpNode, graph: Graph) -> Node | None:
     own = tiles.operands["ids"] if tiles else chosen
     if own.storage is not ids.storage or own.spec != ids.spec:
         return None
-    return again(found, graph, bias=bias)
+    return rebuild_product(found, graph, bias=bias)
 
 
 def _takes_bias(product: OpNode) -> bool:
@@ -133,7 +133,7 @@ def _takes_bias(product: OpNode) -> bool:
     return not has_one and not is_plain(product.launch)
 
 
-def again(product: OpNode, graph: Graph, **changes: Any) -> Node:  # noqa: ANN401
+def rebuild_product(product: OpNode, graph: Graph, **changes: Any) -> Node:  # noqa: ANN401
     """Rebuild a product by expert with other operands or another prologue.
 
     Parameters

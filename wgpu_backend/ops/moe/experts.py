@@ -85,7 +85,7 @@ def is_bare(launch: Launch) -> bool:
 
 
 def pairs_per_tile(launch: Launch) -> int:
-    """Return how many pairs are multiplied together."""
+    """Return how many (token, expert) pairs one tile multiplies."""
     return launch.operands["ids"].spec.shape[1] - 1 if in_tiles(launch) else 1
 
 
@@ -233,7 +233,7 @@ def _plain(launch: Launch) -> Launch:
 
 
 def _use_tiles(launch: Launch) -> Launch:
-    """Return a launch whose ids are tiles."""
+    """Return the launch for ids that are grouped into tiles by expert."""
     tiles, k = launch.operands["ids"].spec, launch.operands["weights"].spec.shape[-1]
     pairs, experts = launch.count("pairs"), launch.count("experts")
     require_dtype(NAME, "tiles", launch.operands["ids"], (I32,))
@@ -309,7 +309,7 @@ def _product(weights: Node, x: Node, ids: Node, used: int) -> Launch:
     """Return the launch of the sums; axes of x after the second may be values, or groups."""
     require_rank(NAME, "weights", weights, 3, 4)
     _require_rows(NAME, weights, x, used)
-    rows, skipped = _rows_below_each_other(NAME, weights)
+    rows, skipped = _flatten_experts(NAME, weights)
     (tokens, x_used), (experts, m, k) = x.spec.shape[:2], weights.spec.shape[-3:]
     return Launch(
         Spec.dense((tokens, used, m), F32),
@@ -348,8 +348,8 @@ def _require_rows(name: str, weights: Node, x: Node, used: int) -> None:
     )
 
 
-def _rows_below_each_other(name: str, weights: Node) -> tuple[Node, int]:
-    """Return all rows from the storage's first, and how many precede the experts.
+def _flatten_experts(name: str, weights: Node) -> tuple[Node, int]:
+    """Return all rows of the storage as one matrix, and how many precede the experts.
 
     Weights are split by rows, wherever experts end.
     """

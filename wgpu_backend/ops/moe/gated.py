@@ -8,7 +8,7 @@ from wgpu_backend.graph.node import Node
 from wgpu_backend.graph.spec import Spec
 from wgpu_backend.ops.linear.epilogue_rules import ACTIVATIONS
 from wgpu_backend.ops.linear.gates import lies_whole
-from wgpu_backend.ops.moe.expert_tiles import again
+from wgpu_backend.ops.moe.expert_tiles import rebuild_product
 from wgpu_backend.ops.moe.experts import NAME, is_bare, linear_by_expert
 
 
@@ -26,7 +26,7 @@ def gate_and_projection(node: OpNode, graph: Graph) -> Node | None:
     weights = _neighbours(given[0], other[0])
     if weights is None or not all(map(_alike, given[1:], other[1:])):
         return None
-    return again(gate, graph, weights=weights, activation=ACTIVATIONS[node.op])
+    return rebuild_product(gate, graph, weights=weights, activation=ACTIVATIONS[node.op])
 
 
 def _halves(node: OpNode, graph: Graph) -> Node | None:
@@ -40,7 +40,7 @@ def _halves(node: OpNode, graph: Graph) -> Node | None:
         return None
     if not lies_whole(found.operands["weights"]) or not graph.read_by(a.storage, node):
         return None
-    return again(found, graph, activation=ACTIVATIONS[node.op])
+    return rebuild_product(found, graph, activation=ACTIVATIONS[node.op])
 
 
 def _alike(a: Node, b: Node) -> bool:

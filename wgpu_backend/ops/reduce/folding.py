@@ -94,7 +94,7 @@ def reduce(
     part: int,
     divisor: float = 1.0,
 ) -> Launch:
-    """Fold parts of each output; `reduction.sum` and the other reductions are made of this.
+    """Reduce each output's values in parts of `part`; `reduction.sum` and others use this op.
 
     Parameters
     ----------

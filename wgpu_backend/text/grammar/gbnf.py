@@ -98,7 +98,7 @@ def parse_gbnf(text: str, named: Mapping[str, int], count: int) -> dict[str, Nod
     rules = reader.rules()
     for ref in reader.refs:
         if ref.name not in rules:
-            raise reader.wrong(f"rule {ref.name} is not defined", ref.at)
+            raise reader.make_error(f"rule {ref.name} is not defined", ref.at)
     if "root" not in rules:
         raise GbnfError("no rule is named root, where a text begins")
     _require_no_left_recursion(rules, reader)
@@ -171,7 +171,7 @@ class _Reader:
             ".": self._any,
         }
 
-    def wrong(self, why: str, at: int | None = None) -> GbnfError:
+    def make_error(self, why: str, at: int | None = None) -> GbnfError:
         """Create an error for a place, by default the current one."""
         place = self._at if at is None else at
         line = bisect_left(self._lines, place + 1)
@@ -203,13 +203,13 @@ class _Reader:
     def _match(self, pattern: re.Pattern[str], what: str) -> str:
         found = pattern.match(self._text, self._at)
         if found is None:
-            raise self.wrong(f"{self._describe_char()}, needs {what}")
+            raise self.make_error(f"{self._describe_char()}, needs {what}")
         self._at = found.end()
         return found[0]
 
     def _expect(self, mark: str) -> None:
         if not self._text.startswith(mark, self._at):
-            raise self.wrong(f"{self._describe_char()}, needs {mark}")
+            raise self.make_error(f"{self._describe_char()}, needs {mark}")
         self._at += len(mark)
 
     def _describe_char(self) -> str:
@@ -229,7 +229,7 @@ class _Reader:
             if char in "*+?{":
                 times = self._times(blank)
                 if not items or items[-1] is EMPTY:
-                    raise self.wrong("there is nothing to repeat")
+                    raise self.make_error("there is nothing to repeat")
                 items[-1] = _repeat(items[-1], *times)
             elif char in self._items:
                 items.append(self._items[char]())
@@ -257,20 +257,22 @@ class _Reader:
             most = self._count() if _INT.match(self._char()) else None
             self._skip(blank)
         if most is not None and most < least:
-            raise self.wrong(f"at least {least} and at most {most} times cannot be")
+            raise self.make_error(f"at least {least} and at most {most} times cannot be")
         self._expect("}")
         return least, most
 
     def _count(self) -> int:
         digits = self._match(_INT, "a number of times").lstrip("0") or "0"
         if len(digits) > 6 or int(digits) > MOST_TIMES:
-            raise self.wrong(f"{digits[:20]} times, needs at most {MOST_TIMES}")
+            raise self.make_error(f"{digits[:20]} times, needs at most {MOST_TIMES}")
         return int(digits)
 
     def _group(self) -> Node:
         self._depth += 1
         if self._depth > MOST_DEPTH:
-            raise self.wrong(f"nested too deep, needs at most {MOST_DEPTH} groups in each other")
+            raise self.make_error(
+                f"nested too deep, needs at most {MOST_DEPTH} groups in each other"
+            )
         self._at += 1
         self._skip(_BLANK_LINES)
         inner = self._alternatives(_BLANK_LINES)
@@ -291,9 +293,9 @@ class _Reader:
             code = self._code("the closing quote")
             if _HALVES[0] <= code <= _HALVES[1]:
                 why = "half of a surrogate pair; write the whole as \\U and eight digits"
-                raise self.wrong(f"U+{code:04X} is {why}", place)
+                raise self.make_error(f"U+{code:04X} is {why}", place)
             if code > LAST:
-                raise self.wrong(f"U+{code:X} is beyond U+10FFFF", place)
+                raise self.make_error(f"U+{code:X} is beyond U+10FFFF", place)
             items.append(Chars(((code, code),)))
         self._at += 1
         return Seq(tuple(items)) if items else EMPTY
@@ -319,7 +321,7 @@ class _Reader:
         """Return the code point of a character or of an escape sequence."""
         char = self._char()
         if not char or char == "\0":
-            raise self.wrong(f"{self._describe_char()}, needs {what}")
+            raise self.make_error(f"{self._describe_char()}, needs {what}")
         self._at += 1
         if char != "\\":
             return ord(char)
@@ -331,9 +333,11 @@ class _Reader:
         digits = self._text[self._at : self._at + count]
         if not count:
             known = '\\n \\r \\t \\\\ \\" \\[ \\] \\- \\xXX \\uXXXX \\UXXXXXXXX'
-            raise self.wrong(f"escape \\{escaped} is unknown, needs one of {known}", self._at - 2)
+            raise self.make_error(
+                f"escape \\{escaped} is unknown, needs one of {known}", self._at - 2
+            )
         if not re.fullmatch(rf"[0-9a-fA-F]{{{count}}}", digits):
-            raise self.wrong(f"\\{escaped} needs {count} hexadecimal digits", self._at - 2)
+            raise self.make_error(f"\\{escaped} needs {count} hexadecimal digits", self._at - 2)
         self._at += count
         return int(digits, 16)
 
@@ -346,17 +350,17 @@ class _Reader:
             digits = self._match(_INT, "the id of a token")
             self._expect("]>")
             if len(digits) > 9 or int(digits) >= self._tokens:
-                raise self.wrong(f"token {digits[:20]}, the model has {self._tokens}", place)
+                raise self.make_error(f"token {digits[:20]}, the model has {self._tokens}", place)
             return Token(int(digits), but)
         begin = self._at
         self._expect("<")
         end = self._text.find(">", begin)
         name = self._text[begin : end + 1]
         if end < 0:
-            raise self.wrong("the > that ends the text of a token is missing", begin)
+            raise self.make_error("the > that ends the text of a token is missing", begin)
         if name not in self._named:
             why = "no single token of the model; write text in quotes, or <[id]>"
-            raise self.wrong(f"{name[:40]} is {why}", place)
+            raise self.make_error(f"{name[:40]} is {why}", place)
         self._at = end + 1
         return Token(self._named[name], but)
 
@@ -381,7 +385,7 @@ def _require_no_left_recursion(rules: Mapping[str, Node], reader: _Reader) -> No
                 under.discard(path.pop())
             elif name in under:
                 way = " → ".join([*path[path.index(name) :], name][:8])
-                raise reader.wrong(
+                raise reader.make_error(
                     f"rule {name} begins with itself ({way}); write a repetition, or put something "
                     "before it",
                     reader.places[name],

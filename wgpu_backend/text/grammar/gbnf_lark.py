@@ -310,7 +310,7 @@ class _Plan:
                 waiting += _refs(self.shapes[name])
 
     def _shape_parted(self, key: str) -> _Shape:
-        """Return a lexeme that does not go on after some words, or a word and its possible rest."""
+        """Return alternatives: a lexeme that does not continue some words, or a word and the rest."""
         node, words = self._parted[key], self._words[key]
         without = key + "".join(f" & ~(/{_spell(word)}(?s:.)+/)" for word in words)
         number = len(self.lexemes)

@@ -272,11 +272,11 @@ class DefaultModelOptions:
 
 def _check_pooling(text: str | None) -> str | None:
     """Check the pooling; raises as `DefaultModelOptions.settings`."""
-    from wgpu_backend.engine.pooling import known_pooling
+    from wgpu_backend.engine.pooling import require_known_pooling
     from wgpu_backend.errors import OptionError
 
     try:
-        return text if text in (None, "none") else known_pooling(text)
+        return text if text in (None, "none") else require_known_pooling(text)
     except OptionError as error:
         raise UsageError(f"--{error}, or none") from None
 

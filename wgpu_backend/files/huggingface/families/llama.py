@@ -33,12 +33,12 @@ MLP: Names = {"mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up", "mlp.down_pr
 
 
 def first_half(x: Values, settings: Settings) -> Values:
-    """Take the gates of a matrix that has gates above the rest."""
+    """Return the upper half of the rows of a fused matrix: the gates."""
     return take_half(x, 0)
 
 
 def second_half(x: Values, settings: Settings) -> Values:
-    """Take the rows that the gates multiply."""
+    """Return the lower half of the rows of a fused matrix: the values that are gated."""
     return take_half(x, 1)
 
 

@@ -103,7 +103,7 @@ class FalconMamba(Mamba):
     normalised = True
 
     def keys(self) -> dict[str, Value]:
-        """Return Mamba's keys, and the epsilon of these norms."""
+        """Return Mamba's keys, and the epsilon of the norms of dt, B and C."""
         eps = self.settings.number("mixer_rms_eps", default=1e-6)
         return {**super().keys(), "ssm.dt_b_c_rms_epsilon": eps}
 

@@ -119,7 +119,7 @@ def constants(dtype: DType) -> dict[str, int]:
 
 
 def row_values(dtype: DType) -> int:
-    """Return how many values share a head, which divides rows; 0 without such a layout."""
+    """Return how many values share one set of scales; 0 if the format has no such layout."""
     return ORDERS[dtype.name].groups * _GROUP if dtype.name in ORDERS else 0
 
 
