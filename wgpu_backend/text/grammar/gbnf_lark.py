@@ -310,7 +310,7 @@ class _Plan:
                 waiting += _refs(self.shapes[name])
 
     def _shape_parted(self, key: str) -> _Shape:
-        """Return alternatives: a lexeme that does not continue some words, or a word and the rest."""
+        """Return two alternatives: a lexeme without some words' continuations, or word and rest."""
         node, words = self._parted[key], self._words[key]
         without = key + "".join(f" & ~(/{_spell(word)}(?s:.)+/)" for word in words)
         number = len(self.lexemes)
