@@ -39,7 +39,7 @@ def enable_compile() -> None:
 
 
 def disable_compile() -> None:
-    """Let compiled functions run their code at every call, to look into them."""
+    """Let compiled functions run their Python code at every call, for debugging."""
     _enabled[0] = False
 
 
@@ -92,7 +92,7 @@ class Compiled(Generic[P, R]):
         return Trace(session, arguments, given, self._body)
 
     def _body(self, arguments: Any) -> Any:
-        """Return results and new states for stand-ins of arguments and states."""
+        """Call the function with placeholders; return its results and the new states."""
         args, kwargs, inputs = arguments
         # Copies of the containers: stand-ins must not stay in the user's own after the trace.
         before = map_tree(lambda a: a, self._inputs), map_tree(lambda a: a, self._outputs)
@@ -221,7 +221,7 @@ def _assign_item(own: Any, value: Any) -> Any:
 
 
 def _whole(node: Node) -> Node:
-    """Return a node whose values are all of its storage."""
+    """Return a node that covers its whole storage, copied if necessary."""
     spec = node.spec
     is_all = spec.is_dense and spec.offset == 0 and node.storage.nbytes == spec.nbytes
     # A weight may be stored in another layout than its plain bytes.

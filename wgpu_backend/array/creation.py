@@ -160,7 +160,7 @@ def arange(
 
 
 def _wide_range(numbers: range, kind: DType, device: object) -> Array:
-    """Return numbers that do not fit the op of 32 bits."""
+    """Return a range of numbers that need more than 32 bits."""
     limits = iinfo(kind)
     for number in (*numbers[:1], *numbers[-1:]):
         if not limits.min <= number <= limits.max:

@@ -71,7 +71,7 @@ def set_default_device(which: str | DeviceInfo) -> None:
 
 @contextmanager
 def preferring(wanted: Session) -> Generator[None]:
-    """Make new arrays of this thread in a session inside the block."""
+    """Create this thread's new arrays in a session, inside the `with` block."""
     token = _preferred.set(wanted)
     try:
         yield

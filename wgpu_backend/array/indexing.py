@@ -294,7 +294,7 @@ def _find_repeats(hosts: Sequence[HostArray | None]) -> HostArray | None:
 
 
 def locate_values(x: Array, index: Any, values: Any) -> tuple[Node, Node]:
-    """Return flat ids of an index, and values for them, of one shape."""
+    """Return the flat indices that an index selects, and values for them, in one shape."""
     places = parse(x.shape, index, x.session)
     return _ids_and_values(x.node, places, values, x.session)
 
@@ -398,7 +398,7 @@ def _take_axis(node: Node, place: Ids) -> Node:
 
 
 def _flat_ids(shape: Shape, places: Sequence[Place], session: Session) -> tuple[Node, Shape]:
-    """Return row-major ids of the indexed values, and the shape of the result."""
+    """Return the flat indices of the indexed values, and the shape of the result."""
     steps = dense_strides(shape)
     arrays = [p for p in places if isinstance(p, Ids)]
     common = common_shape("index", [p.node.spec.shape for p in arrays]) if arrays else ()
@@ -456,7 +456,7 @@ def _plus(total: Node, host: Any, session: Session) -> Node:
 
 
 def _array_place(places: Sequence[Place]) -> int:
-    """Return the place that the axes of arrays take; -2 if other entries separate them.
+    """Return the place of the index arrays' axes in the result; -2 if other entries separate them.
 
     Next to arrays a number counts as an array, as in NumPy.
     """

@@ -139,7 +139,7 @@ def apply_to_nodes(op: Kernel, name: str, *nodes: Node, **options: Any) -> Node:
 
 
 def fold(shape: Shape, nodes: Sequence[Node]) -> tuple[Shape, list[Node]]:
-    """Return a shape of at most four axes, and operands of it."""
+    """Merge axes to at most four; return the merged shape, and the operands in it."""
     strides = [broadcast_strides(n.spec, shape) for n in nodes]
     extents, steps = _merge_axes(shape, strides)
     if len(extents) > MOST_AXES:

@@ -191,7 +191,7 @@ def categorical(
     num_samples: int | None = None,
     key: Array | None = None,
 ) -> Array:
-    """Draw places along an axis with the given log-probabilities, int32.
+    """Draw indices along an axis with the given log-probabilities, int32.
 
     Parameters
     ----------
@@ -222,7 +222,7 @@ def categorical(
 
 
 def _draw_from_row(logits: Node, shape: Shape, key: Node) -> Array:
-    """Draw places in a distribution by inverting its cumulative sums.
+    """Draw indices from a distribution by inverting its cumulative sums.
 
     MLX draws so from one row, and from several by adding noise; the same keys give the same places.
     """

@@ -157,7 +157,7 @@ def count_nonzero(x: Array, /, *, axis: Axis = None, keepdims: bool = False) -> 
 
 
 def argmax(x: Array, /, axis: int | None = None, keepdims: bool = False) -> Array:
-    """Return the place of the largest value along an axis, or among all, int32.
+    """Return the index of the largest value along an axis, or of all values, int32.
 
     The first of equal values; NaN counts as larger than any number.
     """
@@ -165,7 +165,7 @@ def argmax(x: Array, /, axis: int | None = None, keepdims: bool = False) -> Arra
 
 
 def argmin(x: Array, /, axis: int | None = None, keepdims: bool = False) -> Array:
-    """Return the place of the smallest value along an axis, NaN before all; see `argmax`."""
+    """Return the index of the smallest value along an axis, NaN before all; see `argmax`."""
     return _argument(arguments.argmin, "argmin", x, axis, keepdims)
 
 

@@ -126,7 +126,7 @@ def _prepare_write(
 def searchsorted(
     x1: Array, x2: Any, /, *, side: str = "left", sorter: Array | None = None
 ) -> Array:
-    """Find places in sorted values where others would keep the order, int32.
+    """Find the indices at which to insert values into sorted ones in order, int32.
 
     Parameters
     ----------
@@ -164,7 +164,7 @@ def argwhere(x: Array, /) -> Array:
 
 
 def slice(x: Array, start: Any, axes: Sequence[int], slice_size: Sequence[int]) -> Array:
-    """Return a window of an array from a place that may be computed.
+    """Return a window of an array; its start may be an array.
 
     Parameters
     ----------

@@ -315,7 +315,7 @@ def _pending_node(holder: Holder) -> Node | None:
 
 
 def is_done(node: Node) -> bool:
-    """Return whether the values of a node are there."""
+    """Return whether the values of a node have been computed, or their work submitted."""
     if node.storage.kind == "input":
         return True
     # A view has no launch: it waits for that of its source.

@@ -42,7 +42,7 @@ def sort(
 def argsort(
     x: Array, /, axis: int | None = -1, *, descending: bool = False, stable: bool = True
 ) -> Array:
-    """Return places along an axis in the order of its values, int32; see `sort`."""
+    """Return indices along an axis in the order of its values, int32; see `sort`."""
     node, at = _along("argsort", x, axis)
     return wrap(sorting.argsort(node, at, descending=descending))
 
@@ -54,7 +54,7 @@ def partition(x: Array, /, kth: int, axis: int | None = -1) -> Array:
 
 
 def argpartition(x: Array, /, kth: int, axis: int | None = -1) -> Array:
-    """Return places along an axis in the order of `partition`, int32."""
+    """Return indices along an axis in the order of `partition`, int32."""
     node, at = _check_kth("argpartition", x, kth, axis)
     return wrap(sorting.argsort(node, at))
 
@@ -181,13 +181,13 @@ def unique_counts(x: Array, /) -> UniqueCounts:
 
 
 def unique_inverse(x: Array, /) -> UniqueInverse:
-    """Return the distinct values of an array, and the place of each value among them."""
+    """Return the distinct values of an array, and the index of each value among them."""
     runs = _runs("unique_inverse", x)
     return UniqueInverse(take(runs.ordered, runs.begin), _inverse(x, runs))
 
 
 def unique_all(x: Array, /) -> UniqueAll:
-    """Return the distinct values with their first places, the inverse and the counts."""
+    """Return the distinct values with their first indices, the inverse and the counts."""
     runs = _runs("unique_all", x)
     values, first = take(runs.ordered, runs.begin), take(runs.order, runs.begin)
     return UniqueAll(values, first, _inverse(x, runs), _counts(x, runs))

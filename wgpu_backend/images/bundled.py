@@ -13,6 +13,6 @@ def bundled_pictures() -> Path:
 
 
 def find_folder(name: str | Path) -> Path:
-    """Return the folder of a name: the bundled model's for ``pictures`` without such a file."""
+    """Return the folder of a name; ``pictures`` is the bundled model unless such a file exists."""
     path = Path(name)
     return bundled_pictures() if str(name) == PICTURES and not path.exists() else path

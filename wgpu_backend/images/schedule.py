@@ -195,7 +195,7 @@ def first_step(steps: int, strength: float, *, whole: bool = True) -> int:
 
 
 def _sum(row: Floats, terms: Sequence[Tensor]) -> Tensor:
-    """Sum the terms with factors; None if there are none."""
+    """Sum the terms times their factors; None if all factors are 0."""
     total = None
     for factor, term in zip(row.tolist(), terms, strict=True):
         if factor:
@@ -353,7 +353,7 @@ def find_timesteps(sigmas: AnyFloats, levels: F32s) -> AnyFloats:
 
 
 def last_sigma(settings: Settings, levels: F32s) -> float:
-    """Return the noise after the last step.
+    """Return the noise level after the last step.
 
     Raises
     ------

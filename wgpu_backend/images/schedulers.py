@@ -350,7 +350,7 @@ def _space_dpm_times(settings: Settings, steps: int, count: int) -> AnyFloats:
 
 
 def _ends(settings: Settings, i: int, steps: int) -> bool:
-    """Return whether a step is the last, and therefore uses one output."""
+    """Return whether a step is the last, and must use the first-order rule."""
     few = settings.flag("lower_order_final", default=True) and steps < _FEW
     ends = settings.flag("euler_at_final", default=False) or few
     ends = ends or settings.text("final_sigmas_type", default="zero") == "zero"

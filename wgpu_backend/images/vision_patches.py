@@ -90,7 +90,7 @@ def _taps(length: int, wanted: int) -> tuple[NDArray[np.intp], NDArray[np.float6
 
 
 def _bounds(settings: Settings) -> tuple[int, int]:
-    """Return the fewest and most pixels."""
+    """Return the fewest and most pixels of a resized image."""
     size = settings.section("size")
     fewest = size.uint("shortest_edge", default=settings.uint("min_pixels", default=56 * 56))
     most = size.uint("longest_edge", default=settings.uint("max_pixels", default=28 * 28 * 1280))

@@ -77,7 +77,7 @@ def gated_into_product(context: Context, rng: np.random.Generator) -> Tensor:
 
 
 def normed_sum(context: Context, rng: np.random.Generator) -> Tensor:
-    """Build a residual that is read, and the product of its norm."""
+    """Build a residual sum that is also an output, and the product of its norm."""
     weight, x = draw_quantised(context, rng, dtypes.Q4_0, rows=32), normal(context, rng, 3, 256)
     total = weight.linear(x, normal(context, rng, 3, 32))
     normed = total.rms_norm(normal(context, rng, 32), eps=1e-5)

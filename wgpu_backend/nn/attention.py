@@ -287,7 +287,7 @@ class SelfAttention(Module):
 
     @property
     def cached(self) -> CacheEntry:
-        """Return the cache entry: sizes of keys and values, how long they stay, how they move."""
+        """Return the cache entry: sizes of keys and values, window, and rotation by a shift."""
         # A shift of the context moves cached keys to other positions.
         turn = keep_keys if self.rope is None else partial(self._rotate_keys, self.rope)
         return LayerShape(self.keys, self.values, window=self.window, chunk=self.chunk, turn=turn)
@@ -369,7 +369,7 @@ class SelfAttention(Module):
         return q, k
 
     def _normalise(self, x: Tensor, norm: Norm | None) -> Tensor:
-        """Normalise heads; a norm over all heads has a weight that long."""
+        """Normalise each head, or all heads of a token as one row if the weight is that long."""
         if norm is None:
             return x
         tokens, heads, head = x.shape

@@ -186,7 +186,7 @@ class Model(Module, ABC):
         """
 
     def context_limit(self) -> int | None:
-        """Return the most positions the model supports, as with a learned table; None for any."""
+        """Return the most positions supported, as by a learned table; None if unlimited."""
         return None
 
     @abstractmethod

@@ -295,7 +295,7 @@ def _modules(kind: type[Module], find: Find, name: str) -> list[Module]:
 
 
 def old_names(**names: str) -> Callable[[type[Class]], type[Class]]:
-    """Let a class answer to the names that its attributes had, for one release.
+    """Keep the former names of a class's attributes working for one release.
 
     Parameters
     ----------

@@ -159,7 +159,7 @@ class Transformer(Model):
 
     @abstractmethod
     def layer(self, config: nn.LayerConfig) -> nn.DecoderLayer:
-        """Make a layer whose blocks know their sizes; weights are filled in later."""
+        """Make a layer whose blocks have their sizes; weights are filled in later."""
 
     def make_rope(self, *, stretched: bool = True, **changes: Any) -> nn.Rotary:  # noqa: ANN401
         """Make the rotation of queries and keys from the file's keys and factors.

@@ -102,7 +102,7 @@ def normalise_axes(name: str, spec: Spec, axes: Axes) -> tuple[int, ...]:
 
 
 def pad_to_4d(values: Shape, fill: int) -> tuple[int, int, int, int]:
-    """Return `values` preceded by `fill`, four in all."""
+    """Prepend `fill` to `values` until there are four."""
     padded = (fill,) * (4 - len(values)) + values
     return padded[0], padded[1], padded[2], padded[3]
 

@@ -69,12 +69,12 @@ def prelu(x: Array, weight: Array, /) -> Array:
 
 
 class OfEachValue(Module):
-    """A function as a layer."""
+    """A layer that applies a function to each value."""
 
     function: ClassVar[Unary]
 
     def __call__(self, x: Array) -> Array:
-        """Apply it to each value."""
+        """Apply the activation to each value."""
         return type(self).function(x)
 
 
@@ -172,7 +172,7 @@ class GELU(Module):
         self._function = self._FUNCTIONS[approx]
 
     def __call__(self, x: Array) -> Array:
-        """Apply it to each value."""
+        """Apply the activation to each value."""
         return self._function(x)
 
 
@@ -183,7 +183,7 @@ class CELU(Module):
         self.alpha = alpha
 
     def __call__(self, x: Array) -> Array:
-        """Apply it to each value."""
+        """Apply the activation to each value."""
         return celu(x, alpha=self.alpha)
 
 
@@ -194,7 +194,7 @@ class ELU(Module):
         self.alpha = alpha
 
     def __call__(self, x: Array) -> Array:
-        """Apply it to each value."""
+        """Apply the activation to each value."""
         return elu(x, alpha=self.alpha)
 
 
@@ -205,7 +205,7 @@ class LeakyReLU(Module):
         self.negative_slope = negative_slope
 
     def __call__(self, x: Array) -> Array:
-        """Apply it to each value."""
+        """Apply the activation to each value."""
         return leaky_relu(x, negative_slope=self.negative_slope)
 
 
@@ -216,7 +216,7 @@ class HardShrink(Module):
         self.lambd = lambd
 
     def __call__(self, x: Array) -> Array:
-        """Apply it to each value."""
+        """Apply the activation to each value."""
         return hard_shrink(x, lambd=self.lambd)
 
 
@@ -227,7 +227,7 @@ class Softshrink(Module):
         self.lambd = lambd
 
     def __call__(self, x: Array) -> Array:
-        """Apply it to each value."""
+        """Apply the activation to each value."""
         return softshrink(x, lambd=self.lambd)
 
 
@@ -238,7 +238,7 @@ class Step(Module):
         self.threshold = threshold
 
     def __call__(self, x: Array) -> Array:
-        """Apply it to each value."""
+        """Apply the activation to each value."""
         return step(x, threshold=self.threshold)
 
 
@@ -249,7 +249,7 @@ class HardTanh(Module):
         self.low, self.high = low, high
 
     def __call__(self, x: Array) -> Array:
-        """Apply it to each value."""
+        """Apply the activation to each value."""
         return hard_tanh(x, low=self.low, high=self.high)
 
 
@@ -268,7 +268,7 @@ class PReLU(Module):
         self.weight = full((num_parameters,), init)
 
     def __call__(self, x: Array) -> Array:
-        """Apply it to each value."""
+        """Apply the activation to each value."""
         return prelu(x, self.weight)
 
 
@@ -290,12 +290,12 @@ class GLU(Module):
 
 
 class _OfRows(Module):
-    """A function of rows as a layer."""
+    """A layer that applies a function to each row."""
 
     function: ClassVar[Unary]
 
     def __call__(self, x: Array) -> Array:
-        """Apply it to each row."""
+        """Apply the function to each row."""
         return type(self).function(x, axis=-1)
 
 

@@ -55,7 +55,7 @@ _keys = itertools.count(1)
 
 
 def draw(*shape: int, scale: float) -> Array:
-    """Draw normally distributed numbers of a standard deviation; each call draws others."""
+    """Draw normally distributed numbers of a standard deviation; each call draws new ones."""
     key = next(_keys)
     return wrap(creation.random_normal.add_to(devices.session(), shape=shape, scale=scale, key=key))
 

@@ -83,29 +83,29 @@ class Module:
     # Parts.
 
     def children(self) -> Iterator[tuple[str, Module]]:
-        """Yield parts one level down, with their paths."""
+        """Yield the modules one level down, with their paths."""
         for name, value in self._attributes():
             yield from _modules(name, value)
 
     def named_modules(self, prefix: str = "") -> Iterator[tuple[str, Module]]:
-        """Yield the module and all parts of parts, with their paths."""
+        """Yield the module and all nested modules, with their paths."""
         yield prefix, self
         for name, module in self.children():
             yield from module.named_modules(f"{prefix}.{name}" if prefix else name)
 
     def modules(self) -> list[Module]:
-        """Return the module and all parts of parts."""
+        """Return the module and all nested modules."""
         return [m for _, m in self.named_modules()]
 
     def apply_to_modules(self, change: Callable[[str, Module], Any]) -> Self:
-        """Call something with the path of each part, and the part."""
+        """Call a function with the path of each nested module, and the module."""
         # A list: the function may replace parts.
         for path, module in list(self.named_modules()):
             change(path, module)
         return self
 
     def update_modules(self, changed: Mapping[str, Module]) -> Self:
-        """Put other modules in the places of some, by their paths."""
+        """Replace modules, by their paths."""
         for path, module in changed.items():
             container, key = self._place(path)
             container[key] = module
@@ -139,7 +139,7 @@ class Module:
         return {n: t for n, t in found.items() if _has_arrays(t)}
 
     def update(self, parameters: Any) -> Self:
-        """Put arrays of a tree such as `parameters` gives into the places of some."""
+        """Replace parameters by the arrays of a tree in the form of `parameters`."""
         self.load_weights(list(_paths("", parameters)), strict=False)
         return self
 

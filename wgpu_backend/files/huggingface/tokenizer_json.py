@@ -95,7 +95,7 @@ def check(tokenizer: Mapping[str, Any], source: str) -> None:
 
 
 def _tiny(model: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a model with all its settings and one token, since errors of others are not wanted."""
+    """Return a model with its settings and one token, so that only settings can raise errors."""
     vocabulary: object = model["vocab"]
     if isinstance(vocabulary, list):
         some = cast("list[object]", vocabulary)[:1]

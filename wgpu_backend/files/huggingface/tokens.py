@@ -220,7 +220,7 @@ def _table(files: TokenizerFiles, highest: int) -> Table:
 
 
 def _put_added(table: Table, added: Mapping[int, tuple[str, bool]]) -> None:
-    """Put added tokens into a table; spaces in ordinary ones are spaces."""
+    """Put added tokens into a table; tokens that are not control tokens get plain spaces."""
     for number, (text, special) in added.items():
         if number >= table.size:
             continue

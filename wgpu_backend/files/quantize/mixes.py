@@ -226,7 +226,7 @@ class _Facts:
 
 
 def _first(config: Config, key: str, default: int) -> int:
-    """Return a number, or that of the first layer."""
+    """Return a number, or the first layer's if each layer has one."""
     return config.ints(key)[0] if config.is_array(key) else config.uint(key, default)
 
 

@@ -57,7 +57,7 @@ class Layer:
 
     @property
     def kind(self) -> str:
-        """Return its role in the model: ``model``, ``template``, ``params`` …."""
+        """Return the layer's role in the model: ``model``, ``template``, ``params`` …."""
         return self.media_type.removeprefix(LAYER_TYPE)
 
     def json(self) -> dict[str, object]:

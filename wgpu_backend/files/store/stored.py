@@ -30,7 +30,7 @@ _COUNT = ((10**9, "B", 1), (10**6, "M", 2), (10**3, "K", 0))
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """A model as it is run.
+    """A model of the store with everything needed to run it.
 
     Parameters
     ----------

@@ -51,7 +51,7 @@ class FlowPipeline(LatentPipeline):
         return schedule
 
     def _first_step(self, steps: int, strength: float) -> int:
-        """Return the first step of image to image; unlike elsewhere, a part counts as a step."""
+        """Return the first step of image to image; the number of steps is rounded up."""
         if not 0 < strength <= 1:
             raise OptionError(f"strength is {strength}, needs more than 0 and at most 1")
         return int(max(steps - steps * strength, 0))

@@ -55,7 +55,7 @@ def attend(launch: Launch, capabilities: Capabilities) -> Launch | None:
 
 
 def attend_prepared(launch: Launch, capabilities: Capabilities) -> Launch | None:
-    """Attend after norms, rotation and cache write; None where buffers are too few."""
+    """Attend after norms, rotation and cache write; None if the device binds too few buffers."""
     if not has_bindings(capabilities, more_bindings(launch)):
         return None
     found = attend(launch, capabilities)
@@ -77,7 +77,7 @@ def in_f16(node: OpNode, graph: Graph) -> Node | None:
 
 
 def _with_prologue(launch: Launch) -> Launch:
-    """Return a launch that rotates queries in registers, as every split needs them."""
+    """Return a launch that rotates queries in registers, because every split needs them."""
     # This family's prologues have the names of the portable ones. They rotate queries in registers,
     # not where they lie.
     name = str(launch.choices["prologue"]).rpartition("/")[2]
@@ -119,7 +119,7 @@ def _clusters(launch: Launch, rows: Rows, v_vec4s: int, *, f16: bool) -> Launch 
 
 
 def _last_slot(launch: Launch) -> int:
-    """Return the number of the last head, of a key or a value, that could be within 4 GiB."""
+    """Return the highest index of a head of keys or values within 4 GiB of the cache."""
     kv_heads = launch.count("kv_heads")
     rows = (launch.operands[name].spec for name in "kv" if name in launch.operands)
     nbytes = max(Spec.dense((spec.shape[-1],), spec.dtype).nbytes // kv_heads for spec in rows)
@@ -143,7 +143,7 @@ def _arithmetic(launch: Launch, *, f16: bool) -> dict[str, str]:
 
 
 def _cache(path: str, dtype: DType, *, f16: bool) -> str:
-    """Return the module that reads a cache, given the portable one; a state is written, too.
+    """Return the module of this family that replaces the portable one for reading a cache.
 
     Values that are columns of keys have no module of their own.
     """

@@ -33,7 +33,7 @@ def _products_in_f16(context: Context, rng: np.random.Generator) -> Tensor:
 
 
 def _in_matrices(context: Context, rng: np.random.Generator) -> Tensor:
-    """Build products of many columns, which fill no whole matrices."""
+    """Build products of many columns, whose sizes are not multiples of a matrix unit's."""
     x = normal(context, rng, 37, 256)
     first = draw_quantised(context, rng, dtypes.Q4_0).mulmat(x)
     return first.concat(f16_weight(context, rng, 65, 256).mulmat(x), axis=1)

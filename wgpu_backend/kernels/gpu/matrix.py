@@ -94,7 +94,7 @@ def _fitting(capabilities: Capabilities) -> list[Blocks]:
 
 
 def pick_blocks(m: int, n: int, capabilities: Capabilities, *, split: bool = False) -> Blocks:
-    """Return the largest blocks that few columns are wasted on, and that keep a device busy.
+    """Return the largest blocks that waste few columns and keep the device busy.
 
     Parameters
     ----------

@@ -217,7 +217,7 @@ def _is_f16_column(launch: Launch) -> bool:
 
 
 def _is_aligned(launch: Launch, columns: int) -> bool:
-    """Return whether places in planes are sums of a row's and a lane's."""
+    """Return whether an offset in a plane is a row's offset plus a lane's."""
     return launch.count("groups") % ALIGNED == 0 and columns <= ALIGNED_COLUMNS
 
 

@@ -50,7 +50,7 @@ def few_in_f16(node: OpNode, graph: Graph) -> Node | None:
 
 
 def _pays(weight: Node, columns: int, capabilities: Capabilities) -> bool:
-    """Return whether f16 is faster than f32, and than bytes."""
+    """Return whether f16 activations are faster than those in f32 and in eight bits."""
     dtype = weight.spec.dtype
     if pays_in_q16(dtype, columns, capabilities):
         return False

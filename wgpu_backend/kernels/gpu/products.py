@@ -267,7 +267,7 @@ def matmul_tiled_q8(launch: Launch, capabilities: Capabilities) -> Launch | None
 def _takes(
     launch: Launch, forms: Sequence[Form], *, rounds: bool = False, norms: bool = False
 ) -> bool:
-    """Return whether kernels of such rows of x can apply the prologue and the epilogue."""
+    """Return whether the kernels for x in `forms` can apply the prologue and the epilogue."""
     found = get_attributes(launch)
     prologue, epilogue = found.prologue, found.epilogue
     # Norms of values are made of rows alone; what leaves something for a norm rounds it.

@@ -297,7 +297,7 @@ def _fits_registers(tile: Tile, capabilities: Capabilities) -> bool:
 
 
 def _brings_evenly(tile: Tile, slab: int) -> bool:
-    """Return whether each thread loads at least one row, and none many; a small tile always may."""
+    """Return whether all threads load equally few rows; always true for the smallest tile."""
     items, surplus = divmod(tile.rows * slab, tile.threads)
     return tile == SMALL or (not surplus and items <= MOST_ITEMS)
 

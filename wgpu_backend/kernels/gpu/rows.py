@@ -41,7 +41,7 @@ def pair(launch: Launch, _: Capabilities) -> Launch:
 
 
 def _share_rows(launch: Launch, cols: int) -> Launch:
-    """Return a launch of one work group a row, with as many threads as the row is worth."""
+    """Return a launch of one work group per row, with a thread count that suits its length."""
     launch = reducing_rows(launch, "kernels/gpu/lib/row_subgroups")
     if cols < LONG_ROW:
         return launch

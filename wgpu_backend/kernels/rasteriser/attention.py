@@ -44,7 +44,7 @@ LANE_ROWS = (1, 2, 4, 8)
 
 
 def attend(launch: Launch, capabilities: Capabilities) -> Launch:
-    """Attend with tiles where lanes shuffle, else a row a work group."""
+    """Attend with tiles where lanes shuffle, else with one row per work group."""
     return by_lanes(launch) if shuffles(capabilities) else _plain(launch)
 
 
@@ -77,7 +77,7 @@ def lane_tile(rows: Rows, v_vec4s: int) -> tuple[int, dict[str, str | int]]:
 
 
 def _plain(launch: Launch) -> Launch:
-    """Return a launch of one row a work group; tiles in workgroup memory take 10 s to compile."""
+    """Return a launch of one row per work group; tiles in workgroup memory take 10 s to compile."""
     choices: dict[str, str | int] = {
         "WG": LANES,
         "LANE_VEC4S": -(-launch.count("v_vec4s") // LANES),
@@ -114,7 +114,7 @@ def _plain_keys_by_lanes(launch: Launch) -> Launch | None:
 
 
 def attend_rounded(launch: Launch, _: Capabilities) -> Launch:
-    """Attend with tiles, and round what a head gives."""
+    """Attend with tiles, and round each head's result."""
     return by_lanes(launch)
 
 

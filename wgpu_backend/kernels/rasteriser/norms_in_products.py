@@ -67,7 +67,7 @@ def weighted_sum(node: OpNode, graph: Graph) -> Node | None:
 
 
 def _fits(product: OpNode, capabilities: Capabilities) -> bool:
-    """Return whether a product's work groups make as many rows as share a sum of squares.
+    """Return whether a work group of the product covers the rows that share a sum of squares.
 
     For many columns they make fewer, since that is the faster.
     """

@@ -17,33 +17,33 @@ from wgpu_backend.ops.reduce.scan import count_blocks
 
 
 def sort_rows(launch: Launch, _: Capabilities) -> Launch:
-    """Sort a row a thread."""
+    """Sort rows, one per thread."""
     return _alone(launch, "sort_rows", launch.out.shape[0])
 
 
 def select_top_k(launch: Launch, _: Capabilities) -> Launch:
-    """Choose the largest of a row a thread."""
+    """Select the largest values of rows, one row per thread."""
     return _alone(launch, "select_top_k", launch.out.shape[0])
 
 
 def route(launch: Launch, _: Capabilities) -> Launch:
-    """Choose the experts of a token a thread."""
+    """Choose the experts of tokens, one token per thread."""
     return _alone(launch, "route", launch.count("rows"))
 
 
 def scan(launch: Launch, _: Capabilities) -> Launch:
-    """Add up a block a thread."""
+    """Add up blocks, one per thread."""
     rows, cols = launch.out.shape
     return _alone(launch, "scan", rows * count_blocks(cols))
 
 
 def radix_count(launch: Launch, _: Capabilities) -> Launch:
-    """Count the digits of a chunk a thread."""
+    """Count the digits of chunks, one chunk per thread."""
     return _alone(launch, "radix_count", _chunks(launch, launch.out))
 
 
 def radix_scatter(launch: Launch, _: Capabilities) -> Launch:
-    """Move the keys of a chunk a thread."""
+    """Move the keys of chunks, one chunk per thread."""
     return _alone(launch, "radix_scatter", _chunks(launch, launch.operands["ends"].spec))
 
 
@@ -60,12 +60,12 @@ NORMS = ("rms_norm", "rms_norm_add", "norm_chain", "layer_norm", "softmax", "l2_
 
 
 def convolve(launch: Launch, _: Capabilities) -> Launch | None:
-    """Convolve by vectors of channels; other layouts have a thread a value anyway."""
+    """Convolve by vectors of channels; other layouts have one thread per value anyway."""
     return None if launch.shader == "ops/conv/convolve_plain" else set_group_size(launch, LANES)
 
 
 def top_k(launch: Launch, _: Capabilities) -> Launch:
-    """Choose the largest of a part."""
+    """Select the largest values of each part of a row."""
     return replace(launch, choices={**launch.choices, "WG": LANES})
 
 
@@ -75,7 +75,7 @@ def norm(launch: Launch, _: Capabilities) -> Launch:
 
 
 def from_texture(launch: Launch, capabilities: Capabilities) -> Launch | None:
-    """Gather rows of a weight from the texture that it lies in, if it does."""
+    """Gather rows of a weight that is in a texture; None for other operands."""
     matrix = launch.shader in ("", "ops/index/rows_quant") and "weights" in launch.operands
     if not matrix or not lies_in_texture(launch, "weights", capabilities):
         return None

@@ -71,7 +71,7 @@ class BlockTable:
         return held.blocks if held else ()
 
     def needs(self, sequence: int, tokens: int) -> int:
-        """Return the number of blocks that so many more positions of a sequence take."""
+        """Return the number of further blocks that `tokens` more positions of a sequence need."""
         held = self._held.get(sequence)
         if held is None:
             return -(-tokens // self.block)
@@ -208,7 +208,7 @@ class BlockTable:
             self._require_one(held.blocks[whole + 1 :])
 
     def forget(self, sequence: int, wanted: Callable[[int], bool]) -> None:
-        """Free the blocks of a sequence that are not wanted, by their place in it."""
+        """Free the blocks of a sequence at the places for which `wanted` is false."""
         held = self._held.get(sequence)
         if held is None:
             return
@@ -271,7 +271,7 @@ class BlockTable:
     def _places_after(
         self, held: SequenceBlocks, begin: int, end: int
     ) -> Iterator[tuple[int, range]]:
-        """Yield places of the table from that of `begin` on, once positions are removed.
+        """Yield the table's places from the block of `begin` on, as after the removal.
 
         Yields
         ------
@@ -316,7 +316,7 @@ class BlockTable:
             )
 
     def missing(self, sequence: int, begin: int, end: int) -> int | None:
-        """Return the last place of the table where some of these positions are gone, or None."""
+        """Return the last place of the table where positions `begin` to `end` are gone, or None."""
         held = self._held.get(sequence, SequenceBlocks())
         for place in reversed(range(begin // self.block, -(-end // self.block))):
             start = place * self.block
@@ -402,6 +402,6 @@ class BlockTable:
 
 
 def _cut_torn(torn: dict[int, int], whole: int, rest: int) -> dict[int, int]:
-    """Return the torn blocks of a sequence cut to so many whole blocks and positions."""
+    """Return the torn blocks of a sequence cut to `whole` blocks and `rest` positions."""
     kept = {place: gone for place, gone in torn.items() if place < whole}
     return kept | ({whole: min(torn[whole], rest)} if rest and whole in torn else {})

@@ -120,7 +120,7 @@ def state_rows(states: Mapping[int, StateShape], sequences: int) -> int:
 def _group_layers(
     layers: Sequence[LayerCache],
 ) -> dict[Sight | None, dict[int, LayerShape | SharedLayer]]:
-    """Group layers with keys by how far they see, None for all, in the order of layers."""
+    """Group layers with keys by window or chunk (None: neither), in the order of layers."""
     groups: dict[Sight | None, dict[int, LayerShape | SharedLayer]] = {}
     of: dict[int, dict[int, LayerShape | SharedLayer]] = {}
     for layer, kept in iterate_entries(layers):
@@ -141,5 +141,5 @@ def _group_layers(
 
 
 def _window_positions(sight: Sight, sequences: int) -> int:
-    """Return the positions that a window stores: at the ends of sequences and checkpoints."""
+    """Return how many positions windows store: before the ends of sequences and checkpoints."""
     return sequences * sight.reach(PASS) + CHECKPOINTS * sight.reach(1)

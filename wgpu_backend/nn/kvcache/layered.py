@@ -75,7 +75,7 @@ class Part(Protocol):
         ...
 
     def retain(self, sequence: int, checkpoints: Sequence[int], *, short: bool = False) -> None:
-        """Free all that is not needed to resume at one of these positions."""
+        """Free everything except what is needed to resume at one of these positions."""
         ...
 
     def resume_point(self, sequence: int, position: int) -> int:
@@ -225,7 +225,7 @@ class LayeredCache:
             self._retain(sequence)
 
     def _make_room(self, counts: Counts) -> None:
-        """Drop checkpoints until no part is short.
+        """Drop checkpoints until every part has enough room.
 
         Raises
         ------
@@ -255,7 +255,7 @@ class LayeredCache:
                     raise
 
     def _sacrifice(self, busy: set[int]) -> bool:
-        """Drop a checkpoint for its room; return False if there is none left to drop."""
+        """Drop a checkpoint to free its memory; return False if none is left."""
         sequence = self.checkpoints.sacrifice(busy)
         if sequence is None:
             return False

@@ -17,7 +17,7 @@ Turn = Callable[[Tensor, int], Tensor]
 
 
 def keep_keys(keys: Tensor, by: int) -> Tensor:
-    """Return keys that are the same at every position: a `Turn`."""
+    """Return the keys unchanged: the `Turn` of keys that do not depend on their position."""
     return keys
 
 
@@ -49,7 +49,7 @@ class LayerShape:
 
     @property
     def columns(self) -> Mapping[str, int]:
-        """Return the numbers that a position takes in each tensor of the layer, by its name."""
+        """Return how many values a position has in each tensor of the layer, by tensor name."""
         return {"key": self.key, **({} if self.value is None else {"value": self.value})}
 
 
@@ -98,7 +98,7 @@ class EncodedShape:
 
     @property
     def columns(self) -> Mapping[str, int]:
-        """Return the numbers that a position takes in each tensor of the layer, by its name."""
+        """Return how many values a position has in each tensor of the layer, by tensor name."""
         return {"key": self.key, "value": self.value}
 
 

@@ -196,7 +196,7 @@ class PagedCache:
         )
 
     def _input_name(self, name: str) -> str:
-        """Return the name of the input whose positions count as in this cache."""
+        """Return the name of this cache's own input of that kind."""
         return name
 
     def state(self, layer: int, name: str, inputs: GraphInputs) -> LayerState:
@@ -435,7 +435,7 @@ class Sight:
 
     @property
     def step(self) -> int:
-        """Return the number that the first position of a block table is a multiple of."""
+        """Return the unit of a block table's first position, which is a multiple of it."""
         return lcm(self.chunk or 1, BLOCK)
 
     def first(self, position: int) -> int:
@@ -527,7 +527,7 @@ class WindowedCache(PagedCache):
         self._tidied.pop(sequence, None)
 
     def can_shift(self, sequence: int, begin: int, end: int) -> bool:
-        """Return whether all that the next token would see is certain to be cached.
+        """Return whether every position that the next token would see is certain to be cached.
 
         Blocks kept for checkpoints do not count: other sequences may take their room.
         """
@@ -538,7 +538,7 @@ class WindowedCache(PagedCache):
         return first >= min(begin, self.sight.first(length))
 
     def retain(self, sequence: int, checkpoints: Sequence[int], *, short: bool = False) -> None:
-        """Free the blocks that neither the next token nor a checkpoint's would see.
+        """Free the blocks that neither the next token nor one after a checkpoint would see.
 
         Parameters
         ----------

@@ -45,7 +45,7 @@ class SavedPart:
         return sum(end - begin for begin, end in self.runs)
 
     def require_rows(self, tensors: Sequence[Tensor]) -> None:
-        """Raise if the tensors of a cache do not have such rows.
+        """Raise if the saved rows do not fit the tensors of a cache.
 
         Raises
         ------
@@ -58,7 +58,7 @@ class SavedPart:
             raise ContextError(f"cache: rows {found[:3]} were saved, this cache has {wanted[:3]}")
 
     def require_blocks(self, block: int) -> None:
-        """Raise if the runs do not lie in blocks.
+        """Raise if a run of positions crosses the end of a block of this size.
 
         Raises
         ------

@@ -161,12 +161,12 @@ def _result(q: Node, v: Node, splits: int) -> Spec:
 
 
 def _optional(q: Node, mask: Node | None, sinks: Node | None) -> dict[str, Node]:
-    """Return the optional operands: kernels have a binding for each, choices say which are read."""
+    """Return the optional operands: a kernel binds them all, its choices select those to read."""
     return {"mask": q if mask is None else mask, "sinks": q if sinks is None else sinks}
 
 
 def _presence(mask: Node | None, sinks: Node | None) -> dict[str, bool]:
-    """Return the choices that say which operands are present."""
+    """Return the choices for which operands are present."""
     return {
         "MASKED": mask is not None,
         "TRUTHS": mask is not None and mask.spec.dtype == BOOL,
@@ -196,7 +196,7 @@ def _extents(q: Node, v: Node, out: Spec) -> dict[str, int]:
 
 
 def _require_values(name: str, node: Node) -> None:
-    """Check that heads of an operand are rows of neighbouring values, of 1 to 2,048 values."""
+    """Check that each head of an operand is contiguous and has 1 to 2,048 values."""
     require_rank("attention", name, node, 4)
     require_dtype("attention", name, node, FLOATS)
     cols, stride = node.spec.shape[3], node.spec.strides[3]

@@ -258,7 +258,7 @@ def _one_head(repeated: OpNode) -> Node | None:
 
 
 def _for_heads(spec: Spec, heads: int) -> Spec:
-    """Return the spec of one head read as every one of `heads`."""
+    """Return the spec that broadcasts one head to all of `heads`."""
     tokens, _, cols = spec.shape
     # Stride 0 along heads: every head reads the same values.
     strides = (spec.strides[0], 0, spec.strides[2])

@@ -74,7 +74,7 @@ class Pages:
 
     @cached_property
     def all_joined(self) -> Pages:
-        """Return these pages with the table at the start of that buffer, too."""
+        """Return these pages with block table, positions, sequences and ends in one buffer."""
         return self._in_one("table", *PLACES, "ends")
 
     def _in_one(self, *names: str) -> Pages:

@@ -84,7 +84,7 @@ class Scores:
         )
 
     def seen(self, longest: int) -> int:
-        """Return the most positions, of `longest`, that a token without an end sees."""
+        """Return how many of `longest` positions a token can see, if no end is given for it."""
         # Half on each side, and the token itself.
         around = self.symmetric_window and self.symmetric_window // 2 * 2 + 1
         return min(

@@ -54,12 +54,12 @@ def has_kernel(capabilities: Capabilities, more: int = 0) -> bool:
 
 
 def has_bindings(capabilities: Capabilities, more: int = 0) -> bool:
-    """Return whether a device has `more` storage bindings than the least."""
+    """Return whether a device has `more` storage bindings than WebGPU's minimum."""
     return capabilities.max_storage_bindings >= BINDINGS + more
 
 
 def more_bindings(launch: Launch) -> int:
-    """Count the bindings of a launch beyond the least: norms, sinks, and a separate value."""
+    """Count the bindings of a launch beyond the required ones: norms, sinks, separate values."""
     others = sum(name in launch.operands for name in EXTRAS)
     return others + _lies_apart(launch.operands["q"], launch.operands["new_value"])
 
@@ -310,7 +310,7 @@ def lie_together(*parts: Node) -> bool:
 
 
 def _in_vectors(heads: Node) -> bool:
-    """Return whether heads are neighbours in their tensor, from a multiple of four values on."""
+    """Return whether heads are adjacent in their tensor and begin at a multiple of four values."""
     spec = heads.spec
     # Of one token, no stride leads to the next.
     step = spec.strides[0] if spec.shape[0] > 1 else 0

@@ -168,7 +168,7 @@ def choose_access(spec: Spec, shape: Shape) -> int:
 
 
 def _field_name(step: int, name: str) -> str:
-    """Return the field of `Params` that has a number of a step."""
+    """Return the name of the `Params` field for a number of a step."""
     return f"step{step}_{name}"
 
 
@@ -300,7 +300,7 @@ def _parse_function(source: Source) -> Function | None:
 
 @chain.fuses("*")
 def join(node: OpNode, graph: Graph) -> Node | None:
-    """Fuse an elementwise op with the elementwise ops that make its operands for chains alone."""
+    """Fuse an elementwise op with the elementwise ops of its operands that only chains read."""
     if not can_join(node):
         return None
     across, whole = get_across(node), as_chain(node)
@@ -314,7 +314,7 @@ def join(node: OpNode, graph: Graph) -> Node | None:
 
 
 def _across_an_operand(node: OpNode, graph: Graph) -> Node | None:
-    """Return a chain in the shape in which one of its operands is made and broadcast."""
+    """Fuse an op with a broadcast operand's maker, as a chain in the maker's shape."""
     whole, across = as_chain(node), get_across(node)
     for number, x in enumerate(whole[0]):
         maker = _find_maker(x, graph) if x.spec.shape == across else None
@@ -371,7 +371,7 @@ def _reads_whole(x: Node, graph: Graph, reader: OpNode) -> bool:
 
 
 def _in_shape(x: Node, shape: Shape, wanted: Shape, graph: Graph) -> Node | None:
-    """Return an operand of a result of `shape`, for the same result in shape `wanted`, or None."""
+    """View an operand as needed for its result in shape `wanted`, or None if that takes a copy."""
     if shape == wanted:
         return x
     if x.spec.shape == shape:

@@ -64,7 +64,7 @@ from wgpu_backend.ops.reference import Array
 
 
 def rounding_key(dtype: DType, columns: int, prologue: Prologue = Q8) -> str:
-    """Return the name of products that are measured together: format, column class, form."""
+    """Return the key of measurements of products: format, class of columns, form of x."""
     return f"{dtype.name} {column_class(columns)}{' split' if prologue == Q8_PAIR else ''}"
 
 

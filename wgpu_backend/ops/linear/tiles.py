@@ -51,12 +51,12 @@ def column_class(columns: int) -> Class:
 
 
 def key(shader: str, dtype: DType, columns: int) -> str:
-    """Return the name of what is tuned together: a kernel, a format, a class of columns."""
+    """Return the key of tuning results: kernel, format and class of columns."""
     return f"{shader} {dtype.name} {column_class(columns)}"
 
 
 def candidates(name: str, capabilities: Capabilities) -> tuple[Tile, ...]:
-    """Return the tiles of a key that a device can run, the default first; () without a choice."""
+    """Return the tiles of a key that a device can run, the default first; () if unknown."""
     shader, _, rest = name.partition(" ")
     if shader not in TILES:
         return ()

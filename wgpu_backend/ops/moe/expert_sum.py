@@ -148,7 +148,7 @@ def fuse_weighted_rows(node: OpNode, graph: Graph) -> Node | None:
 
 
 def _weighing(product: OpNode) -> tuple[Node, Node] | None:
-    """Return the factor that has all values, and the one that has one value a row."""
+    """Return the two factors of a product: the rows, and the weights with one value per row."""
     shape = product.spec.shape
     for x, weights in (("a", "b"), ("b", "a")):
         rows, each = product.operands[x], product.operands[weights]

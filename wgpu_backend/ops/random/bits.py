@@ -85,7 +85,7 @@ def random_bits_reference(key: Array, shape: Sequence[int], width: int = 4) -> A
 
 
 def random_split(key: Node, num: int = 2) -> Node:
-    """Make keys that give other bits than each other and than the key they are made of.
+    """Derive keys whose random bits differ from each other's and from the original key's.
 
     Parameters
     ----------

@@ -247,7 +247,7 @@ def random_laplace_reference(
 def random_randint(
     key: Node, low: int, high: int, shape: Sequence[int] = (), dtype: DType = I32
 ) -> Launch:
-    """Draw integers from `low` up to but not `high`, equally likely to within 2⁻³² of their number.
+    """Draw integers from `low` to `high`, excluded, equally likely to within 2⁻³² of their number.
 
     Parameters
     ----------

@@ -12,7 +12,7 @@ from wgpu_backend.ops.reference import Array
 def scan_runs_reference(
     state: Array, runs: Array, y: Array, step: Callable[[int, Array], tuple[Array, Array]]
 ) -> Array:
-    """Give `step` each token and the state before it, and keep what it returns: y and the next."""
+    """Call `step` with each token and the state before it; store its result y and new state."""
     # Slots are read before any is written, as the runs of a batch go side by side.
     known = [
         state[s].copy() if 0 <= s < len(state) else np.zeros_like(state[0]) for s in runs[:, 2]

@@ -183,7 +183,7 @@ def reduce_reference(
 
 
 def _along_reduced(launch: Launch, kept: Spec, reduced: Spec, part: int) -> Launch:
-    """Return a launch of one work group, or one lone thread, for each part of an output."""
+    """Return a launch of one work group, or one thread, for each part of an output."""
     x, centre = launch.operands["x"], launch.operands["centre"]
     choices = {**launch.choices, **_by_vec4s(kept, reduced, part, x.spec.offset)}
     launch = replace(launch, operands={"x": x, "vec4s": x, "centre": centre}, choices=choices)
@@ -237,7 +237,7 @@ def split_axes(spec: Spec, axes: Sequence[int]) -> tuple[Spec, Spec]:
 
 
 def threads_alone(kept: Spec, reduced: Spec, part: int) -> bool:
-    """Return whether each thread reduces alone: values are few, or neighbours are other outputs."""
+    """Return whether a thread reduces alone: values are few, or neighbours are of other outputs."""
     if reduced.size < FEW or part < FEW:
         return True
     # Then neighbouring threads read neighbouring values.

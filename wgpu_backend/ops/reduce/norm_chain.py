@@ -213,7 +213,7 @@ def fits(x: Node, *vectors: Node) -> bool:
 
 
 def _fits_beside(other: Node, x: Node) -> bool:
-    """Return whether an operand has as many and as long dense rows as a norm."""
+    """Return whether an operand has dense rows, as many and as long as the norm's."""
     spec = other.spec
     same = spec.shape[-1:] == x.spec.shape[-1:] and spec.size == x.spec.size
     return same and spec.dtype == F32 and spec.is_dense and not spec.offset % 4
@@ -283,7 +283,7 @@ def values_behind_a_norm(node: OpNode, graph: Graph) -> Node | None:
 
 
 def _once(x: Node, operands: Sequence[Node]) -> bool:
-    """Return whether no other operand is the same view."""
+    """Return whether an operand's storage occurs once among the operands."""
     return sum(other.storage is x.storage for other in operands) == 1
 
 

@@ -20,7 +20,7 @@ from wgpu_backend.ops.sampling.sorting import sort_keys
 
 @op(dense=("x", "v"), trusted=True)
 def searchsorted(x: Node, v: Node, side: str = "left") -> Launch:
-    """Return the places in sorted values where others would keep the order.
+    """Return the indices at which to insert values into sorted ones, so that these stay sorted.
 
     Parameters
     ----------
@@ -68,5 +68,5 @@ def searchsorted(x: Node, v: Node, side: str = "left") -> Launch:
 
 @searchsorted.reference
 def searchsorted_reference(x: Array, v: Array, side: Literal["left", "right"] = "left") -> Array:
-    """Return the places that keep the order."""
+    """Return the indices that keep the order."""
     return np.searchsorted(sort_keys(x, descending=False), sort_keys(v, descending=False), side)

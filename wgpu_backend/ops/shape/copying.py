@@ -50,7 +50,7 @@ def _copy_launch(name: str, x: Node, dtype: DType, choices: Mapping[str, str | b
 
 
 def _four_axes(name: str, spec: Spec) -> tuple[Shape, Shape]:
-    """Return shape and strides of at most four axes, joining axes that step as one."""
+    """Return shape and strides with adjacent axes merged where one stride covers them."""
     if len(spec.shape) <= FEW_AXES:
         return spec.shape, spec.strides
     axes = merged_axes(spec)

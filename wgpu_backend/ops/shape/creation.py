@@ -40,7 +40,7 @@ FAR = 2**31 - 1
 
 @op(trusted=True)
 def arange(*, start: float, stop: float, step: float = 1.0, dtype: DType = F32) -> Launch:
-    """Make values from `start` in steps, up to but not `stop`.
+    """Make values from `start` to `stop`, excluded, in steps.
 
     Parameters
     ----------

@@ -26,7 +26,7 @@ class CommandR(Decoder):
     harmless = ("use_qk_norm",)
 
     def keys(self) -> dict[str, Value]:
-        """Return the factor, and the context, which is longer than config.json's positions."""
+        """Return the logits' factor, and the context, longer than config.json's positions."""
         s = self.settings
         made: dict[str, Value] = {
             "context_length": s.uint("model_max_length", "max_position_embeddings"),
@@ -62,7 +62,7 @@ class Cohere2(CommandR):
         }
 
     def slides(self) -> list[bool]:
-        """Return all but every fourth layer, unless config.json lists them."""
+        """Return the layers with a window: all but each fourth, unless config.json lists them."""
         s = self.settings
         period = s.uint("sliding_window_pattern", default=4) or 1
         return find_sliding(s, lambda i: (i + 1) % period != 0)

@@ -29,7 +29,7 @@ class Exaone4(Olmo2):
         return made | {"attention.sliding_window_pattern": bools(slides)}
 
     def slides(self) -> list[bool]:
-        """Return the layers listed, or spelt as a pattern, or all but every n-th."""
+        """Return the layers with a window: as listed, by a pattern, or all but each n-th."""
         s = self.settings
         if isinstance(s.value("sliding_window_pattern"), str):
             pattern = s.text("sliding_window_pattern") or "L"

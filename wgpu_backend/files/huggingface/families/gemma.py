@@ -75,7 +75,7 @@ class Gemma2(Gemma):
     names = make_names(ENDS, ATTENTION, MLP, NORMS)
 
     def keys(self) -> dict[str, Value]:
-        """Return caps, 0 for none, and the factor of scores."""
+        """Return the caps of logits and scores, 0 for none, and the factor of scores."""
         s = self.settings
         made: dict[str, Value] = {
             name: s.number(name, default=0.0)
@@ -87,7 +87,7 @@ class Gemma2(Gemma):
         return made | {"attention.scale": wide**-0.5}
 
     def slides(self) -> list[bool]:
-        """Return all but every n-th layer, unless config.json lists them."""
+        """Return the layers with a window: all but each n-th, unless config.json lists them."""
         s = self.settings
         period = s.uint("sliding_window_pattern", "_sliding_window_pattern", default=self.period)
         slides = find_sliding(s, lambda i: period == 0 or (i + 1) % period != 0)

@@ -113,7 +113,7 @@ def ups(x: Values, settings: Settings) -> Values:
 
 
 def downs(x: Values, settings: Settings) -> Values:
-    """Take the matrices back to the width of the model."""
+    """Return the matrices that project back to the model's width."""
     return _outputs_first(x)
 
 
@@ -159,5 +159,5 @@ class GptOss(Family):
         return made
 
     def slides(self) -> list[bool]:
-        """Return every second layer from the first on, unless config.json lists them."""
+        """Return the layers with a window: each second from the first on, unless listed."""
         return find_sliding(self.settings, lambda i: i % 2 == 0)

@@ -83,7 +83,7 @@ _LAYER = re.compile(r"^layers\.(\d+)\.")
 
 
 def is_before_end(made: Family, name: str) -> bool:
-    """Return whether a tensor does not belong to a layer after the last one."""
+    """Return whether a tensor belongs to one of the model's layers, or to no layer."""
     found = _LAYER.match(made.bare(name))
     return found is None or int(found[1]) < layer_count(made.settings)
 
@@ -138,7 +138,7 @@ class Llama(Decoder):
         return {"vocab_size": self.settings.uint("vocab_size"), "rope.dimension_count": size}
 
     def slides(self) -> list[bool]:
-        """Return all layers of Mistral, as in its first version, and of Mixtral."""
+        """Return the layers with a window: all of Mistral's, as in its first version, and Mixtral's."""
         return all_slide(self.settings) if self.class_name in _SLIDING else []
 
 
@@ -232,7 +232,7 @@ class SmolLM3(Llama):
         return {**super().keys(), "rope.layers": bools(self._rotates())}
 
     def slides(self) -> list[bool]:
-        """Return the layers without positions, if windows are switched on."""
+        """Return the layers with a window: those without positions, if windows are switched on."""
         s, rotates = self.settings, self._rotates()
         there = "sliding_window" in s and s.flag("use_sliding_window", default=False)
         slides = find_sliding(s, lambda i: there and not rotates[i])
@@ -292,7 +292,7 @@ class Olmo3(Olmo2):
     has_local_rope = True
 
     def slides(self) -> list[bool]:
-        """Return all but every fourth layer, unless config.json lists them."""
+        """Return the layers with a window: all but each fourth, unless config.json lists them."""
         s = self.settings
         return find_sliding(s, lambda i: (i + 1) % 4 != 0) if "sliding_window" in s else []
 
@@ -316,7 +316,7 @@ class Olmoe(Decoder):
         return made
 
     def slides(self) -> list[bool]:
-        """Return all layers, if config.json has a window."""
+        """Return the layers with a window: all, if config.json has one."""
         return all_slide(self.settings)
 
 
@@ -350,7 +350,7 @@ class Starcoder2(Decoder):
     harmless = ("mlp_type", "norm_type")
 
     def slides(self) -> list[bool]:
-        """Return all layers, if config.json has a window."""
+        """Return the layers with a window: all, if config.json has one."""
         return all_slide(self.settings)
 
 

@@ -60,5 +60,5 @@ class Phi3(Family):
         return made if self.slides() else {**made, "attention.sliding_window": 0}
 
     def slides(self) -> list[bool]:
-        """Return all layers, if config.json has a window."""
+        """Return the layers with a window: all, if config.json has one."""
         return all_slide(self.settings)

@@ -21,7 +21,7 @@ class Qwen2(Decoder):
     harmless = ("use_mrope",)
 
     def slides(self) -> list[bool]:
-        """Return the layers from ``max_window_layers`` on, unless config.json lists them."""
+        """Return the layers with a window: from ``max_window_layers`` on, unless listed."""
         s = self.settings
         first = s.uint("max_window_layers", default=28)
         slides = find_sliding(s, lambda i: self._has_window(i, first))
@@ -87,6 +87,6 @@ class Qwen3Moe(Qwen2Moe):
     harmless = ("max_window_layers",)
 
     def slides(self) -> list[bool]:
-        """Return all layers, if windows are switched on."""
+        """Return the layers with a window: all, if windows are switched on."""
         slides = all_slide(self.settings)
         return slides if self.settings.flag("use_sliding_window", default=False) else []

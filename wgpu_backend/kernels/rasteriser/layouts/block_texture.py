@@ -85,7 +85,7 @@ ORDERS = {
 
 
 def layout(dtype: DType, cols: int) -> WeightLayout | None:
-    """Return the layout of rows of `cols` values; None without one, or if heads are not whole."""
+    """Return the layout of rows of `cols` values; None if the format or the length has none."""
     values = row_values(dtype)
     if not values or cols % values:
         return None

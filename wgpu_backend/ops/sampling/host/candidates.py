@@ -27,7 +27,7 @@ class Candidates:
         return len(self.ids)
 
     def first(self, count: int) -> Candidates:
-        """Return the `count` most likely."""
+        """Return the `count` most likely candidates."""
         return Candidates(self.ids[:count], self.logits[:count])
 
 

@@ -274,7 +274,7 @@ def _real_number(name: str, value: object) -> float:
 
 
 def _breakers(given: object) -> tuple[str, ...]:
-    """Check the texts that no repetition goes across."""
+    """Check DRY's sequence breakers: texts that end a repetition."""
     several = [given] if isinstance(given, str) else given
     if not isinstance(several, Sequence) or isinstance(several, bytes | bytearray):
         raise OptionError(f"dry_sequence_breakers: {_describe(given)}, needs texts")

@@ -180,7 +180,7 @@ class TopK(SamplerStep):
         self.k = k
 
     def apply(self, choice: Choice) -> Choice:
-        """Drop the other tokens."""
+        """Drop the tokens that this step does not keep."""
         return choice.restrict(choice.sort_candidates(max(self.k, 0)))
 
 
@@ -254,7 +254,7 @@ class TopNSigma(SamplerStep):
         self.n = n
 
     def apply(self, choice: Choice) -> Choice:
-        """Drop the other tokens."""
+        """Drop the tokens that this step does not keep."""
         found = choice.sort_candidates()
         if self.n <= 0 or len(found) < 2:
             return choice.restrict(found)

@@ -66,12 +66,12 @@ def typical_p(candidates: Candidates, share_kept: float) -> Candidates:
 
 
 def top_k(candidates: Candidates, count: float) -> Candidates:
-    """Keep the first `count`; 0 keeps all."""
+    """Keep the first `count` candidates; 0 keeps all."""
     return candidates.first(int(count)) if count else candidates
 
 
 def top_p(candidates: Candidates, share_kept: float) -> Candidates:
-    """Keep the first that together reach a share of the probability; 1 keeps all."""
+    """Keep the first candidates that together reach a share of the probability; 1 keeps all."""
     if share_kept >= 1:
         return candidates
     reached = np.cumsum(weights(candidates.logits, float(LOG2_E)))
