@@ -138,7 +138,7 @@ class Llama(Decoder):
         return {"vocab_size": self.settings.uint("vocab_size"), "rope.dimension_count": size}
 
     def slides(self) -> list[bool]:
-        """Return the layers with a window: all of Mistral's, as in its first version, and Mixtral's."""
+        """Return the layers with a window: all of Mistral's first version and of Mixtral."""
         return all_slide(self.settings) if self.class_name in _SLIDING else []
 
 
