@@ -44,6 +44,7 @@ import numpy as np
 from tests.builders import Dims, tiny_model
 from tests.device.kernels import double, floats, shader
 from wgpu_backend.device.buffers import Binding
+from wgpu_backend.device.dawn import DawnCalls
 from wgpu_backend.device.device import Device
 from wgpu_backend.device.native import Native
 from wgpu_backend.device.program import Program
@@ -70,6 +71,7 @@ WATCHED: tuple[tuple[type, str, str], ...] = (
     (Queue, "write", "write"),
     (Native, "encode", "encode"),
     (Native, "finish", "finish"),
+    (DawnCalls, "finish", "finish"),
 )
 
 
