@@ -92,7 +92,7 @@ def adapters(implementation: str = "wgpu") -> list[tuple[DeviceInfo, wgpu.GPUAda
 
 
 def _add_dawn(infos: Sequence[DeviceInfo]) -> list[DeviceInfo]:
-    """Note which of wgpu-native's adapters Dawn opens as well, and add those that only it does."""
+    """Mark wgpu-native's adapters that Dawn opens as well, and add those that only Dawn has."""
     left = [info for info, _ in adapters("dawn")] if dawn.is_installed() else []
     result: list[DeviceInfo] = []
     for info in infos:

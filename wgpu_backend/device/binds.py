@@ -194,7 +194,7 @@ class Binder:
         return ranges
 
     def _range(self, subject: str, binding: Binding, access: Access) -> Range:
-        """Check one binding; its length is rounded up to what WGSL types are made of."""
+        """Check one binding; its length is rounded up to whole words, a uniform's to 16 bytes."""
         buffer, offset, nbytes = resolve_range(subject, binding, self.pool)
         if isinstance(buffer, Texture) != (access == "texture"):
             raise DeviceError(f"{subject}: {buffer} is bound as {access}, needs the other kind")

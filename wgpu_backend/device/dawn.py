@@ -96,7 +96,7 @@ def adapters() -> list[Any]:
 
 @contextmanager
 def _without_chatter() -> Generator[None]:
-    """Hold back what the library prints about limits that nobody uses; print everything else."""
+    """Suppress the library's messages about unused limits; print everything else."""
     if sys.stderr is not None:
         sys.stderr.flush()
     try:
@@ -131,7 +131,7 @@ def request_device(adapter: Any, limits: dict[str, int], *, full: bool) -> Any:
 
 
 def enable(text: str) -> str:
-    """Enable on the first line what the text uses; line numbers stay.
+    """Enable the features that the text uses on its first line, so that line numbers stay.
 
     Kernels with matrix units load at places that depend on the subgroup's number, which Tint cannot
     prove to be the same for all of its threads.
@@ -154,7 +154,7 @@ class DawnCalls(Native):
         self._process_events: Callable[[], None] = api.process_events
 
     def module(self, gpu: Any, label: str, code: str) -> Any:
-        """Make a shader module; the whole device is without run-time checks.
+        """Make a shader module; run-time checks are off for the whole device.
 
         Hold the queue's lock: the package raises an error in whichever thread looks first.
         """
@@ -190,7 +190,7 @@ class DawnCalls(Native):
             self.lib.wgpuCommandBufferRelease(commands)
 
     def write_nothing(self, gpu: Any, buffer: Any) -> None:
-        """Do nothing: Dawn gives no address in a buffer of a lost device, instead of aborting."""
+        """Do nothing: for a lost device Dawn returns no address, where wgpu-native aborts."""
 
     def write(self, gpu: Any, buffer: Any, offset: int, data: memoryview) -> None:
         """Copy bytes to a buffer, before the next submission."""

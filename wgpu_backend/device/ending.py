@@ -1,4 +1,4 @@
-"""The interpreter's end: devices are closed before it, and none of their calls is under way then.
+"""The interpreter's end: devices are closed before it, once their calls in progress have ended.
 
 Daemon threads run on while the interpreter shuts down, and end where they next take its lock. A
 thread inside the graphics library at that moment, or entering it after its objects were freed,
@@ -29,7 +29,7 @@ class Closing(Protocol):
     """An object that is closed at the end."""
 
     def close(self) -> None:
-        """Wait for calls under way and free everything; calling it again is harmless."""
+        """Wait for calls in progress and free everything; calling it again is harmless."""
         ...
 
 

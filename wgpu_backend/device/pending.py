@@ -58,7 +58,7 @@ class Reading:
             return self._data
 
     def drop(self) -> None:
-        """Forget the slot, after a read under way; later reads fail."""
+        """Forget the slot, after a read in progress; later reads fail."""
         with held(), self._lock:
             self._slot = self._program = None
 

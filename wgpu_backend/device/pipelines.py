@@ -88,7 +88,7 @@ def point_to_source(error: BaseException, shader: Shader) -> ShaderError:
 
 
 def _point_to_caller(shader: Shader, line: int, column: int, what: str) -> ShaderError:
-    """Return an error at a place, or for a file of the package at the caller's function it uses."""
+    """Return an error at a place; in the package's ``lib/``, at the caller's first function."""
     origin = shader.origins[line - 1] if line <= len(shader.origins) else ""
     lines = shader.text.splitlines()
     outside = any(not o.startswith(PACKAGE) for o in shader.origins)
@@ -165,7 +165,7 @@ class Pipelines:
 
     @uninterrupted
     def settle(self) -> None:
-        """Wait for compilation under way and refuse more; do not hold the queue's lock."""
+        """Wait for compilation in progress and refuse more; do not hold the queue's lock."""
         with self._queue.lock:
             self._settled = True
             under_way = list(self._under_way.values())

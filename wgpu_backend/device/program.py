@@ -175,9 +175,9 @@ class Program:
     def replay_between(
         self, before: Sequence[tuple[Binding, Binding]], after: Sequence[tuple[Binding, Binding]]
     ) -> None:
-        """Copy ranges of buffers, run every dispatch, and copy others, in as few submits as go.
+        """Copy ranges of buffers, run every dispatch, copy other ranges; in as few submits as possible.
 
-        Nothing is given by the host or read to it.
+        No data passes through the host.
 
         Raises
         ------

@@ -1,4 +1,4 @@
-"""Host bytes that replays get as inputs, for each its own."""
+"""Host bytes of replays' inputs: a place for each replay of one submit."""
 
 from __future__ import annotations
 

@@ -204,7 +204,7 @@ class Graph:
         return not wanted and all(reader is not None and takes(reader) for reader in readers)
 
     def write(self, state: Node, op: str) -> OpNode | None:
-        """Return the only write that made a state what `state` sees, if this op made it."""
+        """Return the only write into the storage of `state`, if this op made it."""
         writers = self._writers.get(state.storage, ())
         # What took the place of a write is another node, and has run before the reader.
         if len(writers) != 1 or not (writers[0] is state or contains_node(writers[0], self.nodes)):
@@ -236,7 +236,7 @@ class Graph:
         return True
 
     def can_defer_write(self, maker: OpNode, result: Node, *readers: OpNode) -> bool:
-        """Remove a node, because the replacement writes `result` later.
+        """Remove the writer of `result`, because a replacement writes it later, if that is safe.
 
         Parameters
         ----------
@@ -264,7 +264,7 @@ class Graph:
         return op.add_to(self, *args, **kwargs)
 
     def shared(self, op: Callee, operand: Node, **kwargs: Any) -> Node:  # noqa: ANN401
-        """Return `call`, with one node for all callers that want the same."""
+        """Call an op as `call`; equal calls share one node."""
         # Views of the same bytes are equal operands, whichever node made them.
         key = (op, operand.storage, operand.spec, *sorted(kwargs.items()))
         known = self._shared.get(key)
@@ -410,7 +410,7 @@ class Graph:
 
 
 def _substitute(node: Node, new: Node, rule: str) -> Node:
-    """Return `new` in the place of `node`, in the storage that the readers of `node` know."""
+    """Return `new` as a replacement of `node`, which writes into the storage of `node`."""
     if new.spec.shape != node.spec.shape or new.spec.dtype != node.spec.dtype:
         raise BackendError(
             f"fusion {rule}: it makes {new.spec.shape} {new.spec.dtype} of "

@@ -25,7 +25,7 @@ class Life:
     last: int
 
     def overlaps(self, other: Life) -> bool:
-        """Return whether both are alive at some step."""
+        """Return whether both lives include some step."""
         return self.first <= other.last and other.first <= self.last
 
 

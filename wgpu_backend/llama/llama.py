@@ -768,7 +768,7 @@ class Llama:
             self._seed = Random(self._seed).randint(0, 2**31)
 
     def _load_cached(self, tokens: Sequence[int]) -> None:
-        """Load the cached state with the longest prefix of a prompt, if it has more than ours."""
+        """Load the cached state with the longest prefix of a prompt, if it exceeds the context's."""
         if self.cache is None:
             return
         try:
@@ -960,7 +960,7 @@ class Llama:
         )
 
     def load_state(self, state: LlamaState) -> None:
-        """Restore a state. Logits are there again after the next token.
+        """Restore a state. Logits are available again after the next token.
 
         Raises
         ------

@@ -183,7 +183,7 @@ class DeviceMemory:
 
     @property
     def size(self) -> int:
-        """All of it."""
+        """The bytes of weights, cache and graphs together."""
         return sum(self.weights) + sum(self.cache) + self.graph
 
 
@@ -205,7 +205,7 @@ class BackendMemory:
 
     @property
     def size(self) -> int:
-        """All of it."""
+        """The bytes of weights, cache and graphs together."""
         return self.cpu.size + sum(gpu.size for gpu in self.gpus)
 
     def __str__(self) -> str:

@@ -54,7 +54,7 @@ def fused_spec(infos: Sequence[TensorInfo]) -> Spec:
 
 
 def _fused_with(name: str, fused_weights: FusedWeights) -> Sequence[str]:
-    """Return the names in the stack of a weight, itself among them."""
+    """Return the names of the weights stacked with a weight, its own included."""
     stem, _, suffix = name.rpartition(".")
     block, _, own = stem.rpartition(".")
     for stack in fused_weights:

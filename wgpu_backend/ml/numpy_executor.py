@@ -370,7 +370,7 @@ class NumpyRecorded:
                 storage.handle = None
 
     def keep(self, storages: Sequence[Storage]) -> None:
-        """Make these storages states of their own after a run, and close."""
+        """Turn these storages into states that outlive the run, then close it."""
         for storage in storages:
             storage.kind = "state"
         self.close()

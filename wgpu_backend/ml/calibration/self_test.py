@@ -312,7 +312,7 @@ def self_test(executor: Executor, run: Run | None = None) -> list[Finding]:
 
 
 def fused_test(executor: WgpuExecutor, run: Run | None = None) -> list[Finding]:
-    """Compare each op that only rules make, with rounding wherever it is possible."""
+    """Compare each op that only fusion rules make, with rounding wherever it is possible."""
     return (run or Run([executor])).findings([*fused_cases()], _fused_finding)
 
 

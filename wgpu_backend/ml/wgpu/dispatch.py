@@ -60,7 +60,7 @@ def _parts(
     shader: Shader,
     parts_of: Callable[[Node], tuple[Part, ...]],
 ) -> Sequence[Part | None]:
-    """Return the parts of the one operand that is split, a dispatch each; None stands for a whole.
+    """Return the parts of the split operand, one dispatch each; (None,) if none is split.
 
     Raises
     ------
@@ -131,7 +131,7 @@ def _layouts(launch: Launch, parameters: Collection[str]) -> dict[str, Choice]:
 
 
 def _width(launch: Launch, sizes: GroupSizes, turns: int) -> int:
-    """Choose the threads of a work group: `few` for few threads, or for several items each."""
+    """Choose the threads per work group: `few` for small launches and several items per thread."""
     threads = 0 if callable(launch.threads) else launch.threads or 0
     return sizes.threads if threads >= sizes.many and turns == 1 else sizes.few
 

@@ -178,7 +178,7 @@ class WgpuRecorded:
         return (Binding(buffer, 0, named), values.reshape(-1).data) if named else None
 
     def _place_input(self, storage: Storage, at: Binding, values: Bytes) -> None:
-        """Place an input: a named one in the bytes that runs write, too; write another one now."""
+        """Place an input: a named one in the bytes that runs rewrite; a constant is written now."""
         self._parts[storage] = (Part(0, 1, {"": at}),)
         if not storage.label:
             # A constant keeps its values, so they are written once.
@@ -286,7 +286,7 @@ class WgpuRecorded:
 
     @uninterrupted
     def keep(self, storages: Sequence[Storage]) -> None:
-        """Make these storages states of their own after a run, and close."""
+        """Turn these storages into states that outlive the run, then close it."""
         for storage in storages:
             storage.kind, storage.handle = "state", self._parts[storage]
             (buffer,) = {id(b.buffer): b.buffer for b in storage.handle[0].planes.values()}.values()
@@ -303,7 +303,7 @@ class WgpuRecorded:
         self.program.replay_between(*pairs)
 
     def _bind_whole(self, node: Node) -> Binding:
-        """Return the bytes of a dense tensor of a plain type that is all of its storage."""
+        """Return the bytes of a dense tensor, not in blocks, that covers its whole storage."""
         return whole_binding(node, self._get_parts(node))
 
     @uninterrupted

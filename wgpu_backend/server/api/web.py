@@ -1,4 +1,4 @@
-"""The page at ``/``: a few files that need nothing else, and nothing from elsewhere."""
+"""The page at ``/``: a few files that load nothing from other servers."""
 
 from __future__ import annotations
 

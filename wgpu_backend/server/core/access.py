@@ -199,7 +199,7 @@ class AccessControl:
 
 
 def _require_short(scope: Scope) -> None:
-    """Refuse headers that came at once and so went past the limit of those that come in pieces."""
+    """Refuse long headers that arrived at once: h11 limits only those that arrive in pieces."""
     count = len(scope.get("raw_path") or b"") + len(scope.get("query_string", b""))
     count += sum(len(name) + len(value) for name, value in scope["headers"])
     if count > _MAX_HEADERS:

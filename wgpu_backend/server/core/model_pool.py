@@ -127,7 +127,7 @@ class Loaded:
         self.lora_scales = scales
 
     def has(self, num_ctx: RequestedContext) -> bool:
-        """Return whether its context is the requested one; None stands for the default context.
+        """Return whether the model has the requested context length; None is the default length.
 
         A context that one client requested is not shared with clients that requested none.
         """

@@ -28,7 +28,7 @@ class GbnfError(ValueError):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Chars:
-    """A code point out of ranges, which are sorted and do not touch; none fits an empty tuple."""
+    """A code point in sorted, disjoint ranges; an empty tuple matches none."""
 
     ranges: Ranges
 

@@ -292,7 +292,7 @@ class _End(NamedTuple):
 
 
 def number_ranges(schema: Mapping[str, Any]) -> list[Json] | None:
-    """Return schemas of which a value must fit one to keep to a schema's bounds.
+    """Return alternative schemas that together accept the values within a schema's bounds.
 
     Returns
     -------

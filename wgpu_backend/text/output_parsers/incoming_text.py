@@ -257,7 +257,7 @@ class IncomingText:
             self.at += 1
 
     def is_followed_by(self, at: int, orders: Sequence[Sequence[str]]) -> bool | None:
-        """Return whether one of these orders of tags follows, or None if it may still come."""
+        """Return whether one of these sequences of tags follows; None if one may still arrive."""
         known = [self._matches_order(at, order) for order in orders]
         return True if True in known else None if None in known else False
 

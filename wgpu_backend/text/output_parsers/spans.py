@@ -177,11 +177,11 @@ class Tags:
         self._longest = len(self._tags[0]) if self._tags else 0
 
     def begin(self, text: str, at: int) -> bool:
-        """Return whether one of them comes next."""
+        """Return whether one of the tags comes next."""
         return self._pattern.match(text, at) is not None
 
     def has_one(self, text: IncomingText) -> bool:
-        """Return whether one of them has arrived."""
+        """Return whether one of the tags has arrived."""
         return self._pattern.search(text.text, text.at) is not None
 
     def next(self, text: IncomingText) -> tuple[int, str]:

@@ -88,7 +88,7 @@ class _Following(NamedTuple):
     pattern: re.Pattern[str]
 
     def matches(self, text: IncomingText, at: int) -> bool | None:
-        """Return whether they follow, or None if they may still come."""
+        """Return whether the tags follow; None if they may still arrive."""
         return True if self.pattern.match(text.text, at) else text.is_followed_by(at, self.orders)
 
 

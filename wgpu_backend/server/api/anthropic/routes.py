@@ -122,7 +122,7 @@ def _make_request(fields: Fields) -> CompletionRequest:
 
 
 def _require_whole(fields: Fields) -> None:
-    """Refuse the rest of a conversation that is kept elsewhere, as clients know to send it all."""
+    """Refuse to continue a stored conversation; clients send all messages after this error."""
     if fields.get("thread", dict) is not None:
         details = {"error_code": "thread_unsupported_request", "unsupported": ["thread"]}
         why = "no conversation is kept here, send the messages themselves"
