@@ -130,7 +130,7 @@ class ArrayBase:
 
     @property
     def is_evaluated(self) -> bool:
-        """True if its values have been computed, or are under way."""
+        """True if its values have been computed, or are being computed."""
         return self._node is not None and is_done(self._node)
 
     # Values.

@@ -3,7 +3,7 @@
 Daemon threads run on while the interpreter shuts down, and end where they next take its lock. A
 thread inside the graphics library at that moment, or entering it after its objects were freed,
 would abort the process. So an exit handler, which Python calls when all other threads have ended,
-closes every device: it waits for calls under way and refuses later ones.
+closes every device: it waits for calls in progress and refuses later ones.
 """
 
 from __future__ import annotations

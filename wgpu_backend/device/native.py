@@ -254,7 +254,7 @@ class Mapping:
         answers: list[int] = []
         self._answers = answers
         self._answered = answered_event = threading.Event()
-        # Set only while a request is under way: otherwise it would outlive its pool.
+        # Set only while a request is in progress: otherwise it would outlive its pool.
         self._buffer: Any = None
         self._nbytes = 0
         ffi, lib = native.ffi, native.lib

@@ -35,7 +35,7 @@ MAX_DISPATCHES_PER_SUBMIT = 1024
 # Bytes moved plus operations done by one submit: a third of a second at 100 G/s, a slow GPU.
 MAX_WORK_PER_SUBMIT = 1 << 35
 
-# Submissions whose results may be under way at once; the next one first takes the oldest's.
+# Submissions whose results may be in flight at once; the next one first takes the oldest's.
 READBACK_SLOTS = 8
 
 
@@ -175,7 +175,7 @@ class Program:
     def replay_between(
         self, before: Sequence[tuple[Binding, Binding]], after: Sequence[tuple[Binding, Binding]]
     ) -> None:
-        """Copy ranges of buffers, run every dispatch, copy other ranges; in as few submits as possible.
+        """Copy ranges, run every dispatch, and copy other ranges, in as few submits as possible.
 
         No data passes through the host.
 

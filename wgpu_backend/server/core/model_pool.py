@@ -350,7 +350,7 @@ class ModelPool:
             self._loaded[key].keep_seconds = before.keep_seconds
 
     async def close(self) -> None:
-        """Close all models; requests that are under way fail."""
+        """Close all models; requests in progress fail."""
         # Workers that are still loading end first; else closing would wait for them.
         if isinstance(self._open, Workers):
             self._open.close()

@@ -318,7 +318,7 @@ class Service:
         self._sender.send({"type": "answer", "id": number, **answer}, raw)
 
     def close(self) -> None:
-        """Release the model; requests that are under way fail."""
+        """Release the model; requests in progress fail."""
         if self._engine is not None:
             self._engine.close()
         self._model.close()
