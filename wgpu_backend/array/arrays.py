@@ -133,7 +133,7 @@ class Array(ArrayBase):
         return manipulation.matrix_transpose(self)
 
     def astype(self, dtype: Any) -> Array:
-        """Return an array of another type; no copy where it is of that type."""
+        """Return an array of another type; no copy if it has that type already."""
         return manipulation.astype(self, dtype, copy=False)
 
     def reshape(self, *shape: Extents) -> Array:
@@ -167,7 +167,7 @@ class Array(ArrayBase):
         return sys.modules[__name__.rpartition(".")[0]]  # the package, which imports this module
 
     def to_device(self, device: object, /, *, stream: object = None) -> Array:
-        """Return an array with these values on another device; no copy where they are there."""
+        """Return an array with the same values on another device; itself if it is there already."""
         from wgpu_backend.array import devices
 
         if stream is not None:

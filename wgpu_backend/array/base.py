@@ -125,7 +125,7 @@ class ArrayBase:
 
     @property
     def device(self) -> DeviceInfo:
-        """Device it lies on."""
+        """Device that holds the values."""
         return self.session.executor.info
 
     @property
@@ -140,7 +140,7 @@ class ArrayBase:
         return self.session.values(self.node)
 
     def item(self) -> Any:
-        """Return the value of an array of one; ShapeError for any other size."""
+        """Return the value of an array with one element; ShapeError for other sizes."""
         if self.size != 1:
             raise ShapeError(
                 f"item: {self.shape} has {self.size} values, needs 1; tolist gives all"

@@ -166,7 +166,7 @@ class Trace:
         return map_tree(lambda _: wrap(next(results)), self._tree, _Result)
 
     def _fill(self, given: Sequence[Node]) -> tuple[list[tuple[Node, Node]], list[int]]:
-        """Return copies that put arguments into their places, and the indices of new ones."""
+        """Return copies from arguments to the graph's inputs, and the indices of new arguments."""
         session = self._session
         news = [i for i, node in enumerate(given) if node.spec.size and not self._is_there(i, node)]
         whole = {i: _whole(given[i]) for i in news}

@@ -200,7 +200,7 @@ def abs(x: Array, /) -> Array:
 
 
 def round(x: Array, /, decimals: int = 0) -> Array:
-    """Round to so many decimals, halfway cases to even."""
+    """Round to `decimals` decimals, halfway cases to even."""
     node = as_node("round", x)
     if node.spec.dtype in INTEGERS or is_bool(node):
         if decimals < 0:

@@ -165,7 +165,7 @@ def clear_cache() -> None:
 
 
 def set_cache_limit(nbytes: int) -> None:
-    """Keep at most so many bytes for reuse from now on."""
+    """Keep at most `nbytes` bytes for reuse from now on."""
     executor = devices.session().executor
     if nbytes < 0:
         raise OptionError(f"set_cache_limit: {nbytes} bytes, needs at least 0")

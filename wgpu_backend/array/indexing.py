@@ -235,7 +235,7 @@ def getitem(x: Array, index: Any) -> Array:
 
 
 def setitem(x: Array, index: Any, values: Any) -> Array:
-    """Return an array with other values at an index.
+    """Return a copy of an array with `values` at an index.
 
     Of equal ids the last value stays, as in NumPy, if they are on the host: numbers, lists, NumPy's
     arrays. Of equal ids in an array of the device either may win, as in MLX.
@@ -549,11 +549,11 @@ class Places:
         return self._fold(values, "mul", _reciprocal)
 
     def maximum(self, values: Any) -> Array:
-        """Return an array with the larger of its values and others."""
+        """Return an array with the larger of the present value and the given one at each place."""
         return self._fold(values, "max")
 
     def minimum(self, values: Any) -> Array:
-        """Return an array with the smaller of its values and others."""
+        """Return an array with the smaller of the present value and the given one at each place."""
         return self._fold(values, "min")
 
     def _fold(self, values: Any, mode: str, change: Any = None) -> Array:

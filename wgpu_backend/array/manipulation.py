@@ -101,7 +101,7 @@ def moveaxis(x: Array, source: Axes, destination: Axes, /) -> Array:
 
 
 def expand_dims(x: Array, /, axis: Axes = 0) -> Array:
-    """Return a view with axes of one value at these places of the result."""
+    """Return a view with axes of length 1, at the places `axis` of the result."""
     node = as_node("expand_dims", x)
     places = extents("expand_dims", axis)
     rank = len(node.spec.shape) + len(places)
@@ -200,13 +200,13 @@ def stack(arrays: Sequence[Array], /, *, axis: int = 0) -> Array:
 
 
 def unstack(x: Array, /, *, axis: int = 0) -> tuple[Array, ...]:
-    """Return views along an axis, without it."""
+    """Return a view of each index of an axis; the views lack the axis."""
     front = moveaxis(x, axis, 0)
     return tuple(front[i] for i in range(front.shape[0]))
 
 
 def split(x: Array, /, sections: int | Sequence[int], axis: int = 0) -> list[Array]:
-    """Return views of an axis in so many equal parts, or cut at these places."""
+    """Split an axis into views: `sections` equal ones, or at the indices that `sections` lists."""
     node = as_node("split", x)
     at = normalise_axis("split", node, axis)
     extent = node.spec.shape[at]

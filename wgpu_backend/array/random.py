@@ -94,7 +94,7 @@ def _float(dtype: Any) -> DType:
 
 
 def bits(shape: Extents = (), width: int = 4, key: Array | None = None) -> Array:
-    """Draw random bits as unsigned integers of so many bytes."""
+    """Draw random bits as unsigned integers of `width` bytes."""
     return wrap(keys.random_bits(_key("bits", key), extents("bits", shape), width))
 
 

@@ -128,7 +128,7 @@ class Session:
 
     @uninterrupted
     def place(self, spec: Spec, label: str) -> Node:
-        """Return a node in a storage of its own, to be written before it is read."""
+        """Return a node with new storage, which is written before it is read."""
         # Checked before the device allocates, so that a refused array takes no memory.
         self._require(spec.nbytes)
         storage = self.executor.state(spec, label, zeroed=False)

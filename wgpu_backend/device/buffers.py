@@ -295,7 +295,7 @@ class Pool:
             queue.later(partial(self._ledger.remove, buffer.purpose, buffer.capacity))
 
     def trim(self, keep_nbytes: int = 0) -> None:
-        """Destroy free buffers, the longest unused first, until at most that many bytes stay."""
+        """Destroy free buffers, the longest unused first, until at most `keep_nbytes` are left."""
         with held(), self._queue.lock:
             while self._free and self._free_nbytes > keep_nbytes:
                 oldest = min(self._free, key=lambda entry: entry[1])

@@ -537,7 +537,7 @@ class LanguageModel(Answers):
         return np.ascontiguousarray(found[:count, :, :count].transpose(1, 0, 2))
 
     def graphs(self, prompt: int) -> list[Pass]:
-        """Record the graphs of a prompt of so many tokens and of the step after it; run nothing."""
+        """Record the graphs of a prompt of `prompt` tokens and of the next step; run nothing."""
         longest = min(bucket(prompt + 1, SHORTEST), self.cache.positions)
         step, whole = (
             BatchShape(1, 1, 1, longest),

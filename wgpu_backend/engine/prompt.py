@@ -134,7 +134,7 @@ class Prompter:
         return value
 
     def _with_bos(self, ids: list[int]) -> list[int]:
-        """Add BOS if the model needs it and the template did not write it."""
+        """Add BOS if the model needs it and the template lacks it."""
         bos = self.tokenizer.bos_id
         if bos is None or not self.tokenizer.add_bos or ids[:1] == [bos]:
             return ids

@@ -231,7 +231,7 @@ class Runner:
         return self.made_for(shape, head).recorded
 
     def shape_of(self, works: Sequence[Work], count: int = 1) -> BatchShape:
-        """Choose the graph's shape for `count` passes of these works.
+        """Choose the graph's shape for `count` passes over `works`.
 
         The shape fits the last pass, which reads the longest cache.
 

@@ -114,7 +114,7 @@ class Session:
         """Do nothing: no other sequence reuses this one."""
 
     def end(self, sequence: int, computed: int) -> None:
-        """Keep so many tokens of the stream, which has ended."""
+        """Keep the first `computed` tokens of the stream, which has ended."""
         # Recurrent states resume only at checkpoints, so fewer positions may be left.
         left = self.cache.remove(self.sequence, computed)
         self.tokens = [*self._running[:left]]

@@ -47,7 +47,7 @@ def extents(subject: str, values: object) -> Shape:
 
 
 def _items(values: Any) -> tuple[Any, ...]:  # noqa: ANN401
-    """Return the values of a sequence; for anything else, a tuple of it."""
+    """Return the values of a sequence; of any other value, a tuple with that value."""
     try:
         return (values,) if isinstance(values, str) else tuple(values)
     except TypeError:

@@ -139,7 +139,7 @@ class StoppingCriteriaList(list[StoppingCriteria]):
     """A list of functions that end a generation."""
 
     def __call__(self, input_ids: Ids, logits: Scores) -> bool:
-        """Return whether one of the functions ends it."""
+        """Return whether one of the functions ends the generation."""
         # All are called, as in llama-cpp-python.
         results = [bool(each(input_ids, logits)) for each in self]
         return any(results)
@@ -154,7 +154,7 @@ class MinTokensLogitsProcessor:
         self.prompt_tokens: int | None = None
 
     def __call__(self, input_ids: Ids, scores: Scores) -> Scores:
-        """Return the logits, without the token while it is too early."""
+        """Return the logits; exclude the token until enough tokens were generated."""
         # The first call has the prompt alone.
         if self.prompt_tokens is None:
             self.prompt_tokens = len(input_ids)

@@ -768,7 +768,7 @@ class Llama:
             self._seed = Random(self._seed).randint(0, 2**31)
 
     def _load_cached(self, tokens: Sequence[int]) -> None:
-        """Load the cached state with the longest prefix of a prompt, if longer than the context's."""
+        """Load the cached state with a prompt's longest prefix, if that exceeds the context's."""
         if self.cache is None:
             return
         try:

@@ -293,7 +293,7 @@ class SelfAttention(Module):
         return LayerShape(self.keys, self.values, window=self.window, chunk=self.chunk, turn=turn)
 
     def _rotate_keys(self, rope: Rotary, keys: Tensor, by: int) -> Tensor:
-        """Rotate cached keys (positions, keys) so many positions further."""
+        """Rotate cached keys (positions, keys) by `by` positions."""
         y = keys.reshape(-1, self.kv_heads, self.head)
         if not self.norm_after_rope or self.key_norm is None:
             return rope.rotate_by(y, by).reshape(*keys.shape)
@@ -475,7 +475,7 @@ class LatentAttention(Module):
         return LayerShape(self.queries, self.outputs, turn=turn)
 
     def _rotate_keys(self, rope: Rotary, keys: Tensor, by: int) -> Tensor:
-        """Rotate the last columns of each head's cached keys so many positions further."""
+        """Rotate the last columns of each head's cached keys by `by` positions."""
         plain = self.rank if self.key_up is not None else self.own
         heads = keys.reshape(keys.shape[0], -1, plain + self.shared)
         own, shared = heads.chunk_sections(-1, plain, self.shared)

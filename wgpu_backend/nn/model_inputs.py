@@ -20,11 +20,11 @@ class ModelInput(Protocol):
     """An input in addition to tokens, which a chunk may have values for."""
 
     def input_specs(self, name: str, tokens: int, sequences: int) -> InputSpecs:
-        """Return the graph inputs that it needs in a batch of so many rows."""
+        """Return the graph inputs that the model input needs in a batch of this size."""
         ...
 
     def fill(self, name: str, arrays: Arrays, values: Sequence[Array | None]) -> None:
-        """Write the values of each chunk of a pass into the arrays; None where it has none.
+        """Write the values of each chunk of a pass into the arrays; None for chunks without values.
 
         Raises
         ------

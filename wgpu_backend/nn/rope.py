@@ -44,7 +44,7 @@ class Rotary:
         self._long = self._short if long_factors is None else options.frequencies(long_factors)
 
     def fit_context(self, positions: int) -> None:
-        """Choose frequencies for sequences of so many positions; before the first graph."""
+        """Choose frequencies for `positions` positions; call it before the first graph."""
         long = positions > self.options.original_context
         self._frequencies = self._long if long else self._short
 
@@ -73,7 +73,7 @@ class Rotary:
         return found
 
     def rotate_by(self, x: Tensor, by: int) -> Tensor:
-        """Rotate already rotated (tokens, heads, cols) so many positions further.
+        """Rotate already rotated (tokens, heads, cols) by `by` more positions.
 
         Angles of rotations add up (Su et al. 2021, §3.2.2). With several positions per token, all
         of them move by the same distance.

@@ -218,7 +218,7 @@ class Transformer(Model):
         return None if factors is None else self.backend.executor.read(factors)
 
     def fit_context(self, positions: int) -> None:
-        """Choose LongRoPE's factors for sequences of so many positions."""
+        """Choose LongRoPE's factors for sequences of `positions` positions."""
         self.rope.fit_context(positions)
 
     def context_limit(self) -> int | None:

@@ -244,7 +244,7 @@ def execute(path: Path, name: str) -> ModuleType:
 
 
 def _explain(path: Path, error: Exception) -> PluginError:
-    """Return the error for a file that raised when it was run, with the line."""
+    """Return an error, with the line, for an imported file that raised."""
     if isinstance(error, SyntaxError) and error.lineno is not None:
         text = (error.text or "").rstrip("\n")
         gutter = f"{error.lineno} │ "

@@ -110,7 +110,7 @@ def _is_default(clause: _Clause) -> bool:
 
 
 def _clauses(text: str, open_brace: int) -> list[_Clause] | None:
-    """Return the cases of a switch; None if it is not one, or has not exactly one default."""
+    """Return the cases of a switch; None for other text, or unless it has exactly one default."""
     if open_brace < 0 or (end := _find_end(text, open_brace)) < 0:
         return None
     clauses = list(_read(text, open_brace + 1, end))

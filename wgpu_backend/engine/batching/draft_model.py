@@ -117,7 +117,7 @@ class DraftModel:
             return [[] for _ in wanted]
 
     def _reading(self, completion: Completion, count: int) -> Reading:
-        """Return the state of a choice, cut back to the tokens that it has in common."""
+        """Return the state of a choice, cut back to the tokens that the choice still has."""
         reading = self._readings.setdefault(completion, Reading(completion))
         known = len(completion.tokens)
         same = min(_common(reading.tokens, completion.tokens), known - 1)
@@ -179,7 +179,7 @@ class DraftModel:
 
 
 def _row(reading: Reading, made: int) -> dict[str, Array]:
-    """Return the sampling inputs after so many draft tokens."""
+    """Return the sampling inputs after `made` draft tokens."""
     sampler = reading.completion.sampler
     return {
         name: rows[-1:] for name, rows in sampler.draft_inputs(sampler.references(made)).items()

@@ -57,7 +57,7 @@ class Prefixes(Protocol):
         ...
 
     def end(self, sequence: int, computed: int) -> None:
-        """Keep so many tokens of a sequence, which is no longer used."""
+        """Keep the first `computed` tokens of a sequence, which is no longer used."""
         ...
 
     def forget(self, sequence: int) -> None:

@@ -249,7 +249,7 @@ class _Rows:
         return Head("next tokens", build, together)
 
     def inputs(self, outputs: int) -> dict[str, Array]:
-        """Return the inputs of the head, for so many rows."""
+        """Return the inputs of the head, for `outputs` rows."""
         extra: dict[str, Array] = {}
         if self.free:
             given = [(row, _make_inputs(each)) for row, each in self.free]

@@ -213,6 +213,6 @@ def _require_even(x: Values) -> None:
 
 
 def _spans(begin: int, end: int, size: int) -> Iterator[tuple[int, int, int]]:
-    """Yield the blocks of so many rows that contain some rows: number, begin and end in each."""
+    """Yield the blocks of `size` rows that overlap rows `begin` to `end`: number, begin, end."""
     for at in range(begin // size, -(-end // size)):
         yield at, max(begin - at * size, 0), min(end - at * size, size)

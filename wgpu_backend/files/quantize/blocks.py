@@ -38,7 +38,7 @@ def in_blocks(quants: Floats | Bytes, count: int) -> Bytes:
 
 
 def pack_bits(bits: int, *parts: Bytes) -> Bytes:
-    """Pack numbers of so many bits into one byte, the first lowest."""
+    """Pack parts of `bits` bits each into one byte per element, the first part lowest."""
     made = parts[0].copy()
     for index, part in enumerate(parts):
         made |= part << np.uint8(bits * index)

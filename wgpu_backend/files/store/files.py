@@ -78,7 +78,7 @@ def settle(written: Path, path: Path) -> None:
 
 
 def read_file(path: Path, most: int) -> bytes:
-    """Return the bytes of a file, at most so many; a pipe, which could block, is rejected.
+    """Return at most `most` bytes of a file; a pipe, which could block, is rejected.
 
     Raises
     ------

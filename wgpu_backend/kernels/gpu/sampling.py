@@ -106,7 +106,7 @@ def top_k_sample_into_reference(
 
 
 def sample(launch: Launch, _: Capabilities) -> Launch:
-    """Choose with one thread a candidate."""
+    """Choose a token with one thread per candidate."""
     return launch
 
 

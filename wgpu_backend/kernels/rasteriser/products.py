@@ -91,7 +91,7 @@ def _attributes(launch: Launch) -> dict[str, str | int]:
 
 
 def _tile(launch: Launch, capabilities: Capabilities, *, textured: bool) -> Tile:
-    """Return the tile of a work group; it has as many rows as share squares, if it stores those."""
+    """Return the tile of a work group; if it stores squares, it covers all rows of a sum."""
     kernel = "matmul_shuffled" if shuffles(capabilities) else "matmul"
     kernel = "matmul_texture" if textured else kernel
     dtype = launch.operands["weights"].spec.dtype

@@ -354,7 +354,7 @@ class WgpuExecutor:
         return self._capabilities
 
     def as_if(self, capabilities: Capabilities) -> WgpuExecutor:
-        """Return an executor of the same weights and memory with other capabilities.
+        """Return an executor with other capabilities that shares weights and memory with this one.
 
         It has the rules of this executor until it is given others. One of both is to be closed.
         """

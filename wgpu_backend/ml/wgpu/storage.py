@@ -87,7 +87,7 @@ def intermediate(spec: Spec) -> Storage:
 
 
 def plane_reads(dtype: DType, blocks: int, part: Part) -> list[Binding]:
-    """Return the range to read of each plane for that many blocks: whole words."""
+    """Return the range to read of each plane for `blocks` blocks: whole words."""
     sizes = plane_nbytes(dtype)
     return [
         Binding(at.buffer, at.offset, max(-(-blocks * sizes[name] // 4) * 4, 4))
@@ -276,7 +276,7 @@ class SharedSlots:
         self._buffers: list[Buffer] = []
 
     def take(self, sizes: tuple[int, ...]) -> list[Buffer]:
-        """Return buffers of at least these sizes, no two the same."""
+        """Return distinct buffers of at least these sizes."""
         # The largest slot takes the largest buffer: if it does not fit, no buffer does.
         free = sorted(self._buffers, key=lambda b: -b.nbytes)
         taken: dict[int, Buffer] = {}

@@ -255,7 +255,7 @@ class Cache(Protocol):
         ...
 
     def can_shift(self, sequence: int, begin: int, end: int) -> bool:
-        """Return whether `shift` can remove these positions.
+        """Return whether `shift` can remove positions `begin` to `end`.
 
         Layers with states, chunks, or keys without `LayerShape.turn` cannot be shifted, nor can a
         window that has already forgotten positions which the next token would see.

@@ -103,7 +103,7 @@ class Part(Protocol):
         ...
 
     def can_shift(self, sequence: int, begin: int, end: int) -> bool:
-        """Return whether these positions can be removed."""
+        """Return whether positions `begin` to `end` can be removed."""
         ...
 
     def require_cut_out(self, sequence: int, begin: int, end: int) -> None:
@@ -307,7 +307,7 @@ class LayeredCache:
         return end
 
     def can_shift(self, sequence: int, begin: int, end: int) -> bool:
-        """Return whether every part can remove these positions."""
+        """Return whether every part can remove positions `begin` to `end`."""
         return all(part.can_shift(sequence, begin, end) for part in self.parts)
 
     def shift(self, sequence: int, begin: int, end: int) -> None:

@@ -445,7 +445,7 @@ class Sight:
         return max(0, position - self.window + 1)
 
     def reach(self, tokens: int) -> int:
-        """Return the most positions that a block table has in a pass of so many tokens."""
+        """Return the most positions that a block table has in a pass of `tokens` tokens."""
         back = self.step - 1 + (0 if self.chunk else self.window - 1)
         return -(-(back + tokens) // BLOCK) * BLOCK
 
@@ -482,7 +482,7 @@ class WindowedCache(PagedCache):
         return {**super().input_specs(tokens, sequences, longest), **own}
 
     def reach(self, longest: int, tokens: int) -> int:
-        """Return the positions of a sequence that a graph of so many tokens reads."""
+        """Return the positions of a sequence that a graph of `tokens` tokens reads."""
         return min(longest, self.sight.reach(tokens))
 
     def _input_name(self, name: str) -> str:

@@ -182,7 +182,7 @@ class RopeOptions:
         return 2 * (pair % sum(self.sections) - begins[self.axes]) / pairs
 
     def _ramp(self, pairs: int) -> NDArray[np.float64]:
-        """Return 1 for pairs that turn fast, 0 for slow ones, and a ramp between them."""
+        """Return 1 for pairs that rotate fast, 0 for slow pairs, and a ramp in between."""
         low, high = self._find_pair(self.beta_fast), self._find_pair(self.beta_slow)
         if self.truncate:
             low, high = math.floor(low), math.ceil(high)

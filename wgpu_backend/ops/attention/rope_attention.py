@@ -333,7 +333,7 @@ def with_rotation_and_write(node: OpNode, graph: Graph) -> Node | None:
 def fuse_prologue(
     node: OpNode, graph: Graph, op: Callee, most_tokens: int = 1, **options: bool | int
 ) -> Node | None:
-    """Fuse the attention of few tokens with the `rope_put` before it into the op `op`."""
+    """Fuse the attention of few tokens and the preceding `rope_put` into the op `op`."""
     put = graph.single_use_producer(node.operands["q"], "rope_put")
     if (
         put is None

@@ -193,21 +193,21 @@ def _mean(start: int, stop: int) -> dict[int, float]:
 
 
 def between_two(place: float, have: int) -> dict[int, float]:
-    """Return the weights of the two values around a place; the outermost stand for those beyond."""
+    """Return the weights of the two values around a place; the border's values repeat outside."""
     place = max(place, 0.0)
     low = min(int(place), have - 1)
     return _clip_weights(low, [1 - (place - low), place - low], have)
 
 
 def between_four(place: float, have: int) -> dict[int, float]:
-    """Return the weights of a cubic through four values; the outermost stand for those beyond."""
+    """Return the weights of a cubic through four values; the border's values repeat outside."""
     low = math.floor(place)
     # PyTorch's slope for `bicubic`, which is -0.5 with `antialias`.
     return _clip_weights(low - 1, [_cubic(place - low + 1 - k, -0.75) for k in range(4)], have)
 
 
 def _clip_weights(first: int, weights: list[float], have: int) -> dict[int, float]:
-    """Return the weights by place; the outermost values stand for those beyond the border."""
+    """Return the weights by place; weights beyond the border go to the border's values."""
     row: dict[int, float] = {}
     for place, weight in enumerate(weights, first):
         inside = min(max(place, 0), have - 1)

@@ -275,7 +275,7 @@ def _get_function(name: str) -> Function:
 
 @lru_cache(maxsize=256)
 def _parse_function(source: Source) -> Function | None:
-    """Return an op's `apply`; None without one of the right form."""
+    """Return an op's WGSL function `apply`; None if its form is not supported."""
     text = read(source)
     found = _APPLY.search(text)
     if found is None:

@@ -131,7 +131,7 @@ def stored_nbytes(spec: Spec) -> int:
 
 
 def nonfinite_blocks(dtype: DType, blocks: Bytes) -> int:
-    """Count blocks with a NaN or infinite scale or minimum; for plain floats, such values.
+    """Count blocks with a NaN or infinite scale or minimum; of plain floats, non-finite values.
 
     Parameters
     ----------

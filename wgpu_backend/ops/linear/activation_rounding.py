@@ -83,7 +83,7 @@ EVERY_PRODUCT = products_in(Q8) | products_in(Q8_PAIR)
 def is_faster(
     dtype: DType, columns: int, capabilities: Capabilities, prologue: Prologue = Q8
 ) -> bool:
-    """Return whether a product is faster with activations in eight bits, or in two such parts.
+    """Return whether a product is faster with activations in eight bits, or in two 8-bit parts.
 
     What is known counts; else formats of four bits and more pay where the device has integer dot
     products. Formats of fewer bits keep f32 there, as they are the more sensitive to rounding.

@@ -60,7 +60,7 @@ def joined_rows(launch: Launch) -> int:
 
 
 def require_whole(launch: Launch) -> None:
-    """Raise DeviceError unless one binding covers the weight: halves, or groups of rows, are apart.
+    """Raise DeviceError unless one binding covers the weight, whose halves are read together.
 
     Raises
     ------

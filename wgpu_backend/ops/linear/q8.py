@@ -37,6 +37,6 @@ ROW, PLANAR = "lib/q8/packed_column", "lib/q8/planar_column"
 
 
 def fits_q8(weight: Node) -> bool:
-    """Return whether products of a weight have an integer form: a dense matrix in such a format."""
+    """Return whether a weight is a dense matrix in a format with integer products."""
     spec = weight.spec
     return spec.dtype in FORMATS and spec.is_dense and len(spec.shape) == 2

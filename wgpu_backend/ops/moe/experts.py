@@ -333,7 +333,7 @@ def _product(weights: Node, x: Node, ids: Node, used: int) -> Launch:
 
 
 def _require_rows(name: str, weights: Node, x: Node, used: int) -> None:
-    """Check that rows of `x` are as long as the weights', with one row per token or per expert."""
+    """Check that rows of `x` are as long as the weights', one per token or per pair."""
     x_used, k = x.spec.shape[1], weights.spec.shape[-1]
     cols = x.spec.shape[2] * (GROUP if len(x.spec.shape) == 4 else 1)
     require(

@@ -43,7 +43,7 @@ class ModelInterface(Protocol):
 
     @property
     def nbytes(self) -> int:
-        """Bytes that it takes on its device."""
+        """Bytes that the model takes on its device."""
         ...
 
     @property
@@ -58,7 +58,7 @@ class ModelInterface(Protocol):
 
     @property
     def loras(self) -> Sequence[tuple[str, float]]:
-        """Names of files of LoRA adapters, with their scales."""
+        """File names of the model's LoRA adapters, with their scales."""
         ...
 
     def embed(

@@ -116,7 +116,7 @@ def token_names(text: str) -> set[str]:
 
 
 def invert_ranges(ranges: Ranges) -> Ranges:
-    """Return all other code points."""
+    """Return the ranges of all code points outside of these ranges."""
     out: list[tuple[int, int]] = []
     begin = 0
     for low, high in [*ranges, (LAST + 1, LAST + 1)]:

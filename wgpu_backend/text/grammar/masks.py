@@ -10,7 +10,7 @@ _MINUS_INFINITY = np.uint32(0xFF80_0000)
 
 
 def mask_words(tokens: int) -> int:
-    """Return the number of 32-bit words of a mask of so many tokens."""
+    """Return the number of 32-bit words of a mask of `tokens` tokens."""
     return -(-tokens // 32)
 
 

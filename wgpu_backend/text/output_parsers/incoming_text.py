@@ -118,7 +118,7 @@ class IncomingText:
         yield wanted
 
     def fill(self, count: int) -> Reader[None]:
-        """Wait for a piece if fewer than so many characters are there."""
+        """Wait for a piece if fewer than `count` characters have arrived."""
         if len(self.text) - self.at < count and not self.ended:
             yield ""
 

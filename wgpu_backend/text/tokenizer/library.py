@@ -124,7 +124,7 @@ class LibraryTokenizer:
         return _fill(places, first, second), spread
 
     def _matched_text(self, token: Step) -> str:
-        """Return the text of an added token as it is looked for."""
+        """Return the text by which an added token is found."""
         normaliser = self._whole.normalizer if token["normalized"] else None
         return (
             token["content"] if normaliser is None else normaliser.normalize_str(token["content"])

@@ -133,7 +133,7 @@ class Llama(Decoder):
     }
 
     def keys(self) -> dict[str, Value]:
-        """Return sizes that could be computed from others."""
+        """Return the vocabulary's size and a head's rotated size, which GGUF files list."""
         size = head_size(self.settings)
         return {"vocab_size": self.settings.uint("vocab_size"), "rope.dimension_count": size}
 
