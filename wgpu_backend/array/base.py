@@ -68,7 +68,7 @@ class ArrayBase:
         Raises
         ------
         ContextError
-            It was freed.
+            The array was freed.
         """
         if self._node is None:
             raise ContextError("array: it was freed; make it again, or keep it before the sweep")

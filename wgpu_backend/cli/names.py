@@ -125,7 +125,7 @@ def require_file(path: Path, suffix: str = "") -> Path:
     UsageError
         It is not a regular file, is not readable, or has another suffix.
     FileNotFoundError
-        It does not exist.
+        The file does not exist.
     """
     try:
         path.stat()

@@ -86,7 +86,7 @@ def check_copy(subject: str, binding: Binding, pool: Pool) -> Range:
     Raises
     ------
     DeviceError
-        It does not, or is not in a live buffer of the device.
+        The offset is not a multiple of 4, or the range is not in a live buffer of the device.
     """
     buffer, offset, nbytes = resolve_range(subject, binding, pool)
     if offset % 4:

@@ -55,7 +55,7 @@ def parse_grammar(grammar: object) -> Grammar:
     Raises
     ------
     OptionError
-        It is of another type.
+        The argument has another type.
     """
     if isinstance(grammar, LlamaGrammar):
         return grammar.grammar
@@ -72,7 +72,7 @@ def make_response_grammar(form: Mapping[str, Any] | None) -> Grammar | None:
     Raises
     ------
     OptionError
-        It is of another type.
+        The format has an unknown type.
     """
     kind = (form or {}).get("type", "text")
     if form is None or kind == "text":

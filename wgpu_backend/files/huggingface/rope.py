@@ -75,7 +75,7 @@ def rope_kind(rope: Settings) -> str:
     Raises
     ------
     ModelError
-        It is not known.
+        The kind is unknown.
     """
     kind = rope.text("rope_type", default="default")
     if kind not in _KINDS:

@@ -105,7 +105,7 @@ def activation_key(settings: Settings, names: Sequence[str], usual: str) -> dict
     Raises
     ------
     ModelError
-        It is not known.
+        The activation is unknown.
     """
     if settings.value(*names) is None:
         return {}

@@ -85,7 +85,7 @@ def read_values(tensor: StoredTensor) -> Values:
     Raises
     ------
     ModelError
-        They are not floats, or there are none.
+        The values are not floats, or the tensor is empty.
     """
     if tensor.kind not in _KINDS:
         raise ModelError(

@@ -125,7 +125,7 @@ def parse_manifest(data: bytes, where: str) -> Manifest:
     Raises
     ------
     StoreError
-        It is damaged.
+        The manifest is damaged.
     """
     if len(data) > MAX_NBYTES:
         raise StoreError(f"{where}: {len(data)} bytes, a manifest has at most {MAX_NBYTES}")

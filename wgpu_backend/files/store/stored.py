@@ -168,7 +168,7 @@ def file_details(path: Path) -> dict[str, object]:
     Raises
     ------
     GGUFError
-        It is damaged.
+        The file is damaged.
     """
     with open_gguf(path, check_types=False) as file:
         return _details(_config(file))

@@ -31,7 +31,7 @@ def require_operands(operands: Mapping[str, Node], scores: Scores) -> int:
     Raises
     ------
     ShapeError, DTypeError
-        They do not.
+        Shapes, types or layouts of operands do not fit together.
     """
     _require_cache(operands)
     v_cols = _require_heads(operands, scores)

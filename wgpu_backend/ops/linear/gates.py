@@ -65,7 +65,7 @@ def require_whole(launch: Launch) -> None:
     Raises
     ------
     DeviceError
-        It lies in several bindings.
+        The weight lies in several bindings.
     """
     weight = launch.operands["weights"]
     joins = get_attributes(launch).epilogue != SUMS

@@ -58,7 +58,7 @@ class Fields:
         Raises
         ------
         RequestError
-            It is of another kind.
+            The value is of another kind.
         """
         value = self._values.get(name)
         if value is None:

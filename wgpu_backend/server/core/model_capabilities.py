@@ -30,7 +30,7 @@ def read_blob_capabilities(path: Path) -> tuple[str, ...]:
     Raises
     ------
     GGUFError
-        It is damaged.
+        The blob is damaged.
     """
     with open_gguf(path, check_types=False) as file:
         return tuple(read_capabilities(file))

@@ -38,7 +38,7 @@ def response_grammar(form: Mapping[str, Any] | None, where: str) -> Grammar | No
     Raises
     ------
     RequestError
-        It is of another type.
+        The format has an unknown type.
     GrammarError
         The schema is invalid.
     """

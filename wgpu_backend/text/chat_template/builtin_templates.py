@@ -134,7 +134,7 @@ def resolve_template(text: str) -> str:
     Raises
     ------
     TemplateError
-        It is neither.
+        The text is not a name, and not a Jinja template.
     """
     if text in NAMED:
         return NAMED[text]

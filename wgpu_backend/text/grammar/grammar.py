@@ -205,7 +205,7 @@ def _allowed_names(schema: Any) -> tuple[list[str] | None, str | None]:  # noqa:
     Raises
     ------
     GrammarError
-        It has more than one such keyword.
+        The schema has more than one such keyword.
     """
     if schema is False:
         return [], None

@@ -213,7 +213,7 @@ def parse_arguments(value: object) -> Mapping[str, object]:
     Raises
     ------
     ValueError
-        They are not a mapping.
+        The arguments are not a mapping.
     """
     if isinstance(value, dict):
         return cast("dict[str, object]", value)

@@ -344,7 +344,7 @@ def parse_python_calls(
     Raises
     ------
     ValueError
-        They are neither.
+        The text is neither Python calls nor JSON.
     """
     if source.lstrip("[ \n").startswith("{"):
         return parse_calls(source)

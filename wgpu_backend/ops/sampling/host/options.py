@@ -248,7 +248,7 @@ def whole_number(name: str, value: object) -> int:
     Raises
     ------
     OptionError
-        It is none.
+        The argument is not a whole number.
     """
     try:
         if isinstance(value, str) or (isinstance(value, float) and value.is_integer()):
