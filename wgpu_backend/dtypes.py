@@ -148,7 +148,7 @@ def as_dtype(value: object) -> DType:
     Raises
     ------
     DTypeError
-        It stands for no type.
+        No type has this name.
     """
     if isinstance(value, DType):
         return value

@@ -44,7 +44,7 @@ def disable_compile() -> None:
 
 
 class Compiled(Generic[P, R]):
-    """A function that replays; see `compile`."""
+    """A compiled function, which replays recorded traces; see `compile`."""
 
     def __init__(self, function: Callable[P, R], inputs: Any, outputs: Any) -> None:
         self._function: Callable[..., Any] = function

@@ -56,7 +56,7 @@ class Range:
 
 @dataclass(frozen=True, slots=True)
 class One:
-    """One value of an axis, which the result lacks."""
+    """A single index into an axis, which drops the axis from the result."""
 
     axis: int
     at: int
@@ -317,7 +317,7 @@ def _forwards(places: Sequence[Place]) -> list[tuple[int, int, int]]:
 def _update_slice(
     node: Node, places: Sequence[Place], ranges: Sequence[tuple[int, int, int]], values: Node
 ) -> Node:
-    """Return a node with other values in a slice."""
+    """Return a copy of a node with the given values in a slice."""
     shape = tuple(p.count for p in places if isinstance(p, Range))
     window = tuple(count for _, count, _ in ranges)
     # Values that do not fit an empty slice are an error all the same.

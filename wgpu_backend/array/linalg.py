@@ -151,7 +151,7 @@ def det(x: Array, /) -> Array:
 
 
 def slogdet(x: Array, /) -> SlogdetResult:
-    """Return signs and logarithms of determinants, which themselves may overflow."""
+    """Return signs and logarithms of determinants that may themselves be too large for the type."""
     values = _matrices("slogdet", x, square=True)
     return SlogdetResult(*_compute("slogdet", x, values))
 

@@ -226,7 +226,7 @@ class DeviceList(Sequence[DeviceInfo]):
         Raises
         ------
         DeviceError
-            None fits; the message lists those there are.
+            No device fits; the message lists all devices.
         """
         if isinstance(text, DeviceInfo):
             return text

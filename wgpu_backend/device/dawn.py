@@ -131,7 +131,7 @@ def request_device(adapter: Any, limits: dict[str, int], *, full: bool) -> Any:
 
 
 def enable(text: str) -> str:
-    """Enable the features that the text uses on its first line, so that line numbers stay.
+    """Add `enable` for the used features to the first line, so that line numbers stay.
 
     Kernels with matrix units load at places that depend on the subgroup's number, which Tint cannot
     prove to be the same for all of its threads.
@@ -209,7 +209,7 @@ class DawnCalls(Native):
             raise RuntimeError("the device was lost")
 
     def wait_for(self, future: Any) -> None:
-        """Wait until a future is done; its callback was called then."""
+        """Wait until a future is done; its callback has been called by then."""
         info = self.ffi.new("WGPUFutureWaitInfo *")
         info.future.id = future.id
         while not info.completed:

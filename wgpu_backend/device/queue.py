@@ -207,7 +207,7 @@ class Queue:
         group: wgpu.GPUBindGroup,
         counts: tuple[int, int, int],
     ) -> Command:
-        """Return one dispatch for `record` and `run`."""
+        """Return a dispatch command for `record` and `run`."""
         if self.native is not None:
             return self.native.command(pipeline, group, counts)
         return (pipeline, group, *counts)
@@ -215,7 +215,7 @@ class Queue:
     def copying(
         self, source: wgpu.GPUBuffer, offset: int, target: wgpu.GPUBuffer, at: int, nbytes: int
     ) -> Copy:
-        """Return one copy for `record` and `run`; offsets and sizes are multiples of 4."""
+        """Return a copy command for `record` and `run`; offsets and sizes are multiples of 4."""
         if self.native is not None:
             return self.native.copying(source, offset, target, at, nbytes)
         return (source, offset, target, at, nbytes)

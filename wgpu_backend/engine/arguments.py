@@ -42,7 +42,7 @@ def check_options(
     Raises
     ------
     OptionError
-        One is of the wrong kind, out of range, or unknown; or it is given twice.
+        An argument is of the wrong kind, out of range, unknown, or given twice.
     """
     given = _options(options)
     of_call: dict[str, object] = {"num_predict": num_predict, "stop": stop}

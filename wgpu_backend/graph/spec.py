@@ -35,7 +35,7 @@ def extents(subject: str, values: object) -> Shape:
     Raises
     ------
     ShapeError
-        One of them is not a whole number: a bool is none.
+        A value is not a whole number; a bool does not count as one.
     """
     # The usual case first: every op of a graph comes here.
     if isinstance(values, tuple) and all(type(v) is int for v in cast("Shape", values)):

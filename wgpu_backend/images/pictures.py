@@ -211,7 +211,7 @@ def floor_size(size: tuple[int, int], multiple: int) -> tuple[int, int]:
     Raises
     ------
     OptionError
-        One of them is smaller than a multiple.
+        Width or height is smaller than `multiple`.
     """
     width, height = (side - side % multiple for side in size)
     if not width or not height:

@@ -328,7 +328,7 @@ def _times_and_levels(
 
 
 def _usable(settings: Settings, levels: F32s) -> int:
-    """Return the number of training steps whose λ is not too low."""
+    """Return the number of training steps whose λ is high enough."""
     lowest = settings.value("lambda_min_clipped")
     if not isinstance(lowest, int | float) or math.isinf(lowest):
         return len(levels)

@@ -106,7 +106,7 @@ def _require_no_others(component: Component, wanted: set[str], network: Module) 
 
 
 def _read(tensor: StoredTensor, slot: Slot) -> wx.Array:
-    """Read a tensor onto the device, as its parameter."""
+    """Read a tensor onto the device, with the shape and axes of its parameter."""
     dtype, values = host_values(tensor)
     ordered = np.ascontiguousarray(values.reshape(tensor.shape).transpose(_order(slot)))
     if ordered.ndim < 2 and dtype != F32:

@@ -58,7 +58,7 @@ _CACHE_TYPES = {
 
 
 def require_known_arguments(arguments: Mapping[str, object]) -> None:
-    """Raise if an argument would change answers without effect here.
+    """Raise if an argument that has no effect here would change answers in llama-cpp-python.
 
     Raises
     ------
@@ -99,7 +99,7 @@ def require_neutral_sampling(tfs_z: float, penalize_nl: bool) -> None:
     Raises
     ------
     OptionError
-        One has a value that changed tokens.
+        A sampling option has a value that changed tokens.
     """
     if tfs_z != 1.0:
         raise OptionError(f"tfs_z: {tfs_z}, llama.cpp has removed tail-free sampling; give 1.0")

@@ -338,7 +338,7 @@ class Context:
         Raises
         ------
         OutOfMemory
-            They do not fit; the exception carries the memory report.
+            The tensors do not fit; the exception carries the memory report.
         """
         recorded = self.record(*outputs)
         nbytes = recorded.plan.peak_nbytes

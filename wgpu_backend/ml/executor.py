@@ -195,7 +195,7 @@ def write_inputs(arrays: Mapping[str, Array], inputs: Mapping[str, Array]) -> No
     Raises
     ------
     ContextError, ShapeError, DTypeError
-        They are not what the graph needs; the message has both sides, and nothing was copied.
+        Names or shapes differ from the graph's; the message has both, and nothing was copied.
     """
     if inputs.keys() != arrays.keys():
         raise ContextError(f"run: inputs are {sorted(arrays)}, got {sorted(inputs)}")

@@ -284,7 +284,7 @@ class BatchArrays:
         self._cache.fill(self._arrays, counts)
 
     def _one(self, work: Work) -> Counts:
-        """Write a single token, one step of a generation: scalars, and row 0 for the rest."""
+        """Write a pass of one token, as in a decode step: a fast path without arrays of rows."""
         arrays = self._arrays
         arrays["positions"][0] = arrays["ends"][0] = self._cache.length(work.sequence)
         arrays["tokens"][0] = work.tokens[0]

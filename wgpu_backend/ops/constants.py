@@ -66,7 +66,7 @@ class Operands:
         Raises
         ------
         DTypeError
-            One is no tensor, and nothing that becomes one.
+            An operand is not a tensor, and cannot become one.
         """
         found: list[str] = []
         for name, value in [*zip(self.names, args, strict=False), *kwargs.items()]:

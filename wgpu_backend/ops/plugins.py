@@ -222,7 +222,7 @@ def execute(path: Path, name: str) -> ModuleType:
     Raises
     ------
     PluginError
-        It fails; the message shows file, line and the line itself.
+        The file fails; the message shows file, line and the line itself.
     """
     spec = spec_from_file_location(name, path)
     assert isinstance(spec, ModuleSpec)

@@ -259,7 +259,7 @@ def _join(parts: Sequence[GGUFFile]) -> GGUFFile:
     Raises
     ------
     GGUFError
-        They are not the parts of one model; the message names the wrong one.
+        The files are not the parts of one model; the message names the wrong file.
     """
     first, seen = parts[0], dict[str, GGUFFile]()
     count, total = _split_key(first, "split.count"), first.metadata.get("split.tensors.count")

@@ -84,7 +84,7 @@ def open_stored(store: Store, name: ModelName) -> Stored:
     ModelNotFound
         There is no model with this name.
     StoreError
-        It is damaged, or has no GGUF file.
+        The model is damaged, or has no GGUF file.
     """
     entry = store.entry(name)
     manifest = entry.manifest

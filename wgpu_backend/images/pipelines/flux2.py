@@ -81,7 +81,7 @@ class Flux2Klein(FlowPipeline):
         return noise * schedule.initial_scale, conditions
 
     def _fitting(self, source: pictures.Source) -> Any:  # noqa: ANN401  Pillow's image
-        """Return an image of at most `AREA`, with sides that fit."""
+        """Return the image with at most `AREA` pixels, its sides multiples of a token's."""
         picture = pictures.limit_area(pictures.load_picture(source), AREA)
         width, height = pictures.floor_size(picture.size, self.multiple)
         return pictures.resize(picture, width, height, "crop")

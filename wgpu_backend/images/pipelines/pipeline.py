@@ -360,7 +360,7 @@ class Pipeline(ABC):
         Raises
         ------
         OptionError
-            They are not multiples of `multiple`, or out of range.
+            Height or width is not a multiple of `multiple`, or out of range.
         """
         height = default[0] if request.height is None else request.height
         width = default[1] if request.width is None else request.width

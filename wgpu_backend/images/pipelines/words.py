@@ -116,7 +116,7 @@ class PicturePipeline(Pipeline):
     # Steps.
 
     def predict(self, x: wx.Array, timestep: wx.Array, conditions: Conditions) -> wx.Array:
-        """Return the velocity, noise less image, after guidance."""
+        """Return the velocity, noise minus image, after guidance."""
         share = timestep * 0.001
         both = twice(x, conditions)
         drawn = self.transformer(both, share, conditions["words"])

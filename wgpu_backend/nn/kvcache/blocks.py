@@ -374,7 +374,7 @@ class BlockTable:
         return block != GONE and self._references[block] > 1
 
     def _require_one(self, going: Sequence[int]) -> None:
-        """Raise unless a block is free, or becomes free when these are released."""
+        """Raise unless a block is free, or becomes free when the given blocks are released."""
         if not self._free and all(b == GONE or self._references[b] > 1 for b in going):
             raise CacheFull(
                 f"cache: a prefix that ends inside a block of {self.block} needs a free one, "

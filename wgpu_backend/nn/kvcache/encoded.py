@@ -125,7 +125,7 @@ class EncodedCache(PagedCache):
         self._table.require_share(source, target, self.length(source))
 
     def share(self, source: int, target: int, length: int) -> None:
-        """Share the whole text with `target`, unless it gets no positions."""
+        """Share the whole text with `target`, if `target` gets any positions."""
         if length:
             super().share(source, target, self.length(source))
         else:

@@ -67,7 +67,7 @@ class Part(Protocol):
         ...
 
     def shortage(self, counts: Counts) -> int:
-        """Return how many of `unit` are missing for a pass."""
+        """Return how many blocks or rows (see `unit`) are missing for a pass."""
         ...
 
     def fill(self, arrays: Arrays, counts: Counts) -> None:

@@ -42,7 +42,7 @@ class RecurrentCache:
     Raises
     ------
     OutOfMemory
-        They do not fit; nothing stays allocated.
+        The states do not fit; nothing stays allocated.
     """
 
     unit: ClassVar[str] = "rows of states"

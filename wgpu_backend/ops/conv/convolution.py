@@ -63,7 +63,7 @@ def convolve(
     spread: Sequence[int] = (1, 1, 1),
     flipped: bool = False,
 ) -> Launch:
-    """Convolve over three axes, summing in f32; `conv2d` and the others are made of this.
+    """Convolve over three axes, summing in f32; `conv2d` and the others call this op.
 
     Source: Dumoulin & Visin 2016, "A guide to convolution arithmetic", relationships 14 and 15.
 

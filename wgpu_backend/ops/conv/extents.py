@@ -27,7 +27,7 @@ def padded_sides(paddings: Sequence[Padding]) -> list[tuple[int, int]]:
     Raises
     ------
     ShapeError
-        One of them is neither a whole number nor two.
+        A padding is neither a whole number nor a pair of them.
     """
     found: list[tuple[int, int]] = []
     for padding in paddings:

@@ -26,7 +26,7 @@ Pair = tuple[int, int]
 def padded(
     x: Node, *, before: Sequence[int], shape: Shape, mode: PadMode, value: float = 0.0
 ) -> Launch:
-    """Pad up to four axes; `pad_mode` is made of this.
+    """Pad up to four axes; `pad_mode` calls this op.
 
     Parameters
     ----------

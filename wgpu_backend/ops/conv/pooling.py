@@ -29,7 +29,7 @@ def pool(
     paddings: Sequence[tuple[int, int]],
     count_padding: bool = True,
 ) -> Launch:
-    """Fold windows over three axes; `max_pool` and `avg_pool` are made of this.
+    """Reduce windows over three axes; `max_pool` and `avg_pool` call this op.
 
     Parameters
     ----------

@@ -250,7 +250,7 @@ def _load_expression(operand: int, way: int) -> str:
 
 
 class Function(NamedTuple):
-    """An op's `apply`.
+    """The WGSL function `apply` of an op.
 
     Parameters
     ----------

@@ -72,7 +72,7 @@ def take_along_axis(x: Node, ids: Node, axis: int) -> Launch:
     Raises
     ------
     ShapeError
-        Another extent than that of `axis` differs.
+        The extent of an axis other than `axis` differs.
     """
     axis = x.spec.axis(axis, "take_along_axis")
     require_like("take_along_axis", x, ids, axis)

@@ -94,7 +94,7 @@ def reduce(
     part: int,
     divisor: float = 1.0,
 ) -> Launch:
-    """Reduce each output's values in parts of `part`; `reduction.sum` and others use this op.
+    """Reduce each output's values in parts of `part`; `reduction.sum` and others call this op.
 
     Parameters
     ----------

@@ -266,7 +266,7 @@ def concat(a: Node, b: Node, *, axis: int) -> Launch:
     Raises
     ------
     ShapeError
-        Another extent than that of `axis` differs.
+        The extent of an axis other than `axis` differs.
     """
     axis = a.spec.axis(axis, "concat")
     _require_alike(a, b, axis)

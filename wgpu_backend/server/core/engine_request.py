@@ -37,7 +37,7 @@ def require_engine(loaded: Loaded) -> EngineInterface:
     Raises
     ------
     RequestError
-        It does not generate text.
+        The model does not generate text.
     """
     if loaded.engine is None:
         raise RequestError(400, f'"{loaded.stored.entry.name}" does not support generate')
@@ -63,7 +63,7 @@ def check_tokens(given: Sequence[object], loaded: Loaded) -> list[int]:
     Raises
     ------
     RequestError
-        One is not.
+        A token is not in the vocabulary.
     """
     size = loaded.model.tokenizer.vocab_size
     for token in given:

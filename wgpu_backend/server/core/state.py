@@ -153,7 +153,7 @@ class State:
         Raises
         ------
         RequestError
-            It names none, and the server has no default model.
+            The request names no model, and the server has no default model.
         """
         return fields.text("model") or self.own_name or fields.require("model")
 

@@ -169,7 +169,7 @@ def choose_tools(choice: object, tools: Tools) -> tuple[Tools, Tools]:
 
 
 def _choose_allowed_tools(given: object, tools: Tools) -> tuple[Tools, Tools]:
-    """Return the same as `choose_tools`, for a choice that allows only some of the tools."""
+    """Return the result of `choose_tools`, for a choice that allows some of the tools."""
     fields = _as_mapping(given)
     mode, listed = fields.get("mode", "auto"), fields.get("tools")
     if mode not in ("auto", "required") or not isinstance(listed, list) or not listed:

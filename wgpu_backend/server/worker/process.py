@@ -385,7 +385,7 @@ def save_slot(model: LanguageModel, engine: Engine, tokens: Sequence[int], path:
     Raises
     ------
     StoreError
-        They are no longer cached, or they are too few to be saved.
+        The tokens are no longer cached, or too few to be saved.
     """
     # Those of the tokens that the cache still has, see `PrefixCache.saved`.
     known, saved = engine.kept_prefix(tokens)

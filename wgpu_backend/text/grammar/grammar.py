@@ -51,7 +51,7 @@ def prepare_schema(schema: Json) -> Json:
     Raises
     ------
     GrammarError
-        It refers to itself too often, or requires names that cannot be enforced.
+        The schema refers to itself too often, or requires names that cannot be enforced.
     """
     return _SchemaPreparer(schema).prepare(schema)
 

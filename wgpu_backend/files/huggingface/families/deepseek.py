@@ -108,7 +108,7 @@ class DeepSeek2(Family):
         Raises
         ------
         ModelError
-            They are ranked by their best expert; models here take the two best.
+            Groups are ranked by their best expert; models here rank by the two best.
         """
         method = self.settings.text("topk_method", default="noaux_tc")
         if method == "group_limited_greedy" and self.settings.value("n_group") not in (None, 1):

@@ -94,7 +94,7 @@ def expert_keys(settings: Settings, gating: str) -> dict[str, Value]:
     Raises
     ------
     ModelError
-        They name an unknown kind, or lack the experts' width.
+        The settings name an unknown kind of score, or lack the experts' width.
     """
     kind = settings.text("scoring_func", default=gating)
     if kind not in _GATING:

@@ -141,7 +141,7 @@ def detokenize_fields(fields: Fields, loaded: Loaded, *, skip_special: bool) -> 
     Raises
     ------
     RequestError
-        They are too many, or the vocabulary lacks one.
+        There are too many tokens, or the vocabulary lacks one.
     """
     tokenizer, tokens = loaded.model.tokenizer, fields.get("tokens", list)
     if len(tokens) > _MOST:

@@ -88,7 +88,7 @@ def read_lora(fields: Fields) -> list[tuple[int, float]] | None:
     Raises
     ------
     RequestError
-        One has no id.
+        An adapter has no id.
     """
     if not fields.has("lora"):
         return None

@@ -203,7 +203,7 @@ def make_prompt_requests(
     RequestError
         A prompt is neither text nor tokens, or the model makes no text.
     ContextFull
-        One is far too long.
+        A prompt is far too long.
     """
     tokenizer = require_engine(loaded).model.tokenizer
     given = fields.get("prompt", str, list) or ""
