@@ -227,6 +227,7 @@ class SelfAttention(Module):
         self.layer, self.width = config.index, config.width
         self.eps = config.make_norm().eps
         if window is None:
+            # An encoder has `symmetric_window` instead, and a chunk already limits a token's view.
             window = config.listed_window() if causal and not chunk else 0
         self.rope = rope if config.has_rope else None
         self.window, self.softcap, self.clamp = window, softcap, clamp
@@ -264,6 +265,7 @@ class SelfAttention(Module):
 
     def _length(self, config: LayerConfig, key: str) -> int:
         """Return the size of a head; layers with a window may have their own."""
+        # Gemma 4's layers with a window have narrower heads than those with full attention.
         own = config.uint(f"{key}_swa", 0) if self.window else 0
         return own or config.uint(key, self.width // self.heads, at_least=1)
 
@@ -331,6 +333,7 @@ class SelfAttention(Module):
         """Multiply (tokens, heads * value_head) by a gate for each value, or for each head."""
         gate = gate.sigmoid() if self.activation == "sigmoid" else gate.softplus()
         heads = (y.shape[0], self.heads, self.value_head)
+        # The last axis is 1 where a gate is of a whole head, and then broadcasts to its values.
         gates = gate.reshape(y.shape[0], self.heads, -1)
         return y.reshape(*heads).mul(gates).reshape(*y.shape)
 
@@ -339,6 +342,7 @@ class SelfAttention(Module):
         tokens = x.shape[0]
         q, k, v = self._projections(x)
         if self.clamp:
+            # `clamps_normed` concerns queries and keys: values have no norm.
             v = v.clamp(-self.clamp, self.clamp)
             q, k = (q, k) if self.clamps_normed else self._clamp(q, k)
         return (
@@ -357,6 +361,7 @@ class SelfAttention(Module):
 
     def apply_positions(self, q: Tensor, k: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
         """Normalise and rotate queries and keys."""
+        # A norm's weights and a rotation do not commute, so the order has to be that of training.
         if not self.norm_after_rope:
             q, k = self._normalise(q, self.query_norm), self._normalise(k, self.key_norm)
         if self.clamp and self.clamps_normed:
@@ -435,6 +440,7 @@ class LatentAttention(Module):
         self.own = self.head - self.shared
         if self.own < 1:
             raise config.fail(f"keys of {self.head} values, of which {self.shared} are rotated")
+        # The whole head counts, its shared part included, even where keys are absorbed.
         self.scale = self.head**-0.5 if scale is None else scale
         self.queries, self.outputs = heads * self.head, heads * self.value_head
         self.latent_rows = self.rank + self.shared
@@ -471,6 +477,7 @@ class LatentAttention(Module):
         """Return the cache entry: a latent and the shared key, or keys and values of every head."""
         turn = keep_keys if self.rope is None else partial(self._rotate_keys, self.rope)
         if self.key_up is not None:
+            # Values are the first columns of keys, so that the cache has each latent once.
             return LayerShape(self.latent_rows, None, turn=turn)
         return LayerShape(self.queries, self.outputs, turn=turn)
 
@@ -478,6 +485,7 @@ class LatentAttention(Module):
         """Rotate the last columns of each head's cached keys by `by` positions."""
         plain = self.rank if self.key_up is not None else self.own
         heads = keys.reshape(keys.shape[0], -1, plain + self.shared)
+        # Only the shared part encodes a position, so a shift leaves the others as they are.
         own, shared = heads.chunk_sections(-1, plain, self.shared)
         return own.concat(rope.rotate_by(shared.contiguous(), by), axis=2).reshape(*keys.shape)
 
@@ -486,6 +494,7 @@ class LatentAttention(Module):
         query = self.query_down if self.query is None else self.query
         queries, both = fused_linear(x, query, self.latent)
         latents, shared = both.chunk_sections(-1, self.rank, self.shared)
+        # In the published code only the latent has a norm; the shared key has none.
         latents = self.latent_norm(latents)
         own, rotated = self._heads(queries).chunk_sections(-1, self.own, self.shared)
         shared = self._rotate(shared.reshape(-1, 1, self.shared), batch)
@@ -516,6 +525,7 @@ class LatentAttention(Module):
         tokens = own.shape[0]
         # (tokens, heads, rank): the key projection applied to the queries (§2.1.2).
         absorbed = key_up(own.permute(1, 0, 2)).permute(1, 0, 2)
+        # Latents come first, because `v_cols` takes the leading columns of keys as values.
         q = absorbed.concat(rotated, axis=2)
         k = latents.reshape(tokens, 1, self.rank).concat(shared, axis=2)
         y = attend(
@@ -532,6 +542,7 @@ class LatentAttention(Module):
         tokens = own.shape[0]
         made = self.key_value_up(latents).reshape(tokens, self.heads, -1)
         keys, values = made.chunk_sections(-1, self.own, self.value_head)
+        # The attention kernel reads whole heads, so each gets a copy of the shared key.
         k = keys.concat(shared.repeat(1, self.heads), axis=2)
         q = own.concat(rotated, axis=2)
         return attend(

@@ -37,6 +37,7 @@ def attention_weights(attended: Attended, count: int) -> Tensor:
         raise ModelError(f"attention: a layer with {what} has no attention weights to show")
     scores = k.permute(1, 0, 2).contiguous().mulmat_full_prec(q.permute(1, 0, 2).contiguous())
     scores = scores.scale(factor=attended.scale)
+    # Before the mask: a cap after it would raise hidden scores to -cap.
     if cap := attended.softcap:
         scores = scores.scale(factor=1 / cap).tanh().scale(factor=cap)
     tokens = q.shape[0]
@@ -51,6 +52,7 @@ def _softmax(scores: Tensor, sinks: Tensor | None) -> Tensor:
     heads, tokens, keys = scores.shape
     none = scores.context.from_numpy(np.zeros((heads, tokens, 1), np.float32))
     column = none.add(sinks.reshape(heads, 1, 1))
+    # A sink adds to the sum of the softmax but has no value, so its own weight is dropped.
     return scores.concat(column, axis=2).softmax().slice(2, 0, keys)
 
 
@@ -65,5 +67,6 @@ def _make_mask(attended: Attended, tokens: int, count: int) -> NDArray[np.bool_]
         seen &= row // attended.chunk == column // attended.chunk
     if attended.symmetric_window:
         seen &= np.abs(row - column) <= attended.symmetric_window // 2
+    # With every key hidden, the softmax of a padding row would weigh all keys alike.
     seen[count:, 0] = True
     return seen

@@ -275,12 +275,14 @@ class BatchArrays:
         CacheFull
             There is not enough room; some sequences may have been extended.
         """
+        # Most passes of a generation have one token, and scalars are faster to write than slices.
         if len(works) == self._shape.tokens == 1:
             counts = self._one(works[0])
         else:
             counts = self._several(works)
         for name, extra in self._extra_inputs.items():
             extra.fill(name, self._arrays, [work.inputs.get(name) for work in works])
+        # Last, since it reads the batch's arrays and extends the lengths that positions start from.
         self._cache.fill(self._arrays, counts)
 
     def _one(self, work: Work) -> Counts:
@@ -305,6 +307,7 @@ class BatchArrays:
         # Rows after the last token may hold values of an earlier, fuller batch.
         arrays["positions"][at:] = -1
         arrays["tokens"][at:] = arrays["sequences"][at:] = 0
+        # Padding sequences start where they end, so that they have no rows.
         arrays["starts"][len(works) + 1 :] = at
         if not self._shape.whole:
             arrays["outputs"][: len(outputs)] = outputs

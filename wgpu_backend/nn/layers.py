@@ -65,6 +65,7 @@ class Linear(Module):
 
     def precise(self, x: Tensor) -> Tensor:
         """Map (..., k) to (..., m) at the device's highest precision, for logits."""
+        # The largest logit decides the token, and the best two may differ by less than a rounding.
         y = self.weight.mulmat_full_prec(x)
         if self.scale is not None:
             y = self._apply_scale(y, self.scale, None)
@@ -176,6 +177,7 @@ class ExpertLinear(Linear):
 
         x is (tokens, 1 or used, k), ids are (tokens, used), the result is (tokens, used, m).
         """
+        # Scales belong to the matrices, so they come before the bias.
         y = self.apply_scales(self.weight.mulmat_id(x, ids), ids)
         y = y if self.bias is None else y.add_id(self.bias, ids)
         for adapter in self.adapters:
@@ -306,5 +308,6 @@ class HeadLayerNorm(LayerNorm):
 
     def __call__(self, x: Tensor, eps: float | None = None) -> Tensor:
         """Normalise rows of (tokens, heads, cols)."""
+        # The op's own weights are one row for all heads, so these are applied after it.
         y = x.layer_norm(None, eps=self.eps if eps is None else eps).mul(self.weight)
         return y if self.bias is None else y.add(self.bias)

@@ -29,6 +29,7 @@ class LowRank:
 
     def linear(self, y: Tensor, x: Tensor) -> Tensor:
         """Add the update for `x`, (..., k), to `y`, (..., m)."""
+        # The scale multiplies the middle, which has the fewest values: rank instead of k or m.
         return self.b.linear(self.a.linear(x, None).mul(self.scale), y)
 
     def by_head(self, y: Tensor, x: Tensor) -> Tensor:

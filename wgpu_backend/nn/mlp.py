@@ -39,6 +39,7 @@ _GATED: Mapping[str, Gated] = {
 class BoundedSwiglu:
     """The gated activation of gpt-oss, with adjustable constants; see ``silu_alpha_limit``."""
 
+    # The published code has alpha as a constant; the limit is its `swiglu_limit`.
     alpha: float = 1.702
     limit: float = 7.0
 
@@ -128,9 +129,11 @@ class MLP(Module):
         activation = config.activation(activation)
         require_activation(activation, gated=gated)
         self.width, self.activation, self.gated = config.width, activation, gated
+        # Files may lack the key for shared experts; columns of the down matrix are the same width.
         own = config.get_shape(f"ffn_down{suffix}.weight") or (0, 0)
         self.inner = inner or config.uint("feed_forward_length", own[-1], at_least=1)
         rows = (config.get_shape(f"ffn_up{suffix}.weight") or (0, 0))[0]
+        # No key marks a joint weight of gate and projection; twice the rows do.
         joined = f"ffn_gate{suffix}.weight" not in config and rows == 2 * self.inner
         self.rows = self.inner * (2 if gated and joined else 1)
         self.norm = config.norm(norm, "inner")
@@ -209,6 +212,7 @@ class Routing:
                 f"{used} of {experts} experts, in {groups_used} of {groups} groups; needs no more "
                 "than there are, in groups of one size"
             )
+        # 0 is llama.cpp's number for none, and means the default of the architecture.
         number = keys.uint("expert_gating_func", 0)
         if number and number not in _BY_NUMBER:
             raise config.fail(f"expert_gating_func is {number}, known are 1 to {len(_BY_NUMBER)}")
@@ -217,6 +221,7 @@ class Routing:
             used,
             _BY_NUMBER.get(number, scores),
             keys.bool("expert_weights_norm", normalised),
+            # 0 stands for no scale, as in llama.cpp; as a factor it would remove the experts.
             keys.float("expert_weights_scale", 1.0) or 1.0,
             groups,
             groups_used,
@@ -240,6 +245,7 @@ class Routing:
         scores = logits if by_logits else activated(_SCORES[self.scores], logits)
         ranked = scores if bias is None else scores.add(bias.reshape(-1))
         ids = self._mask_groups(ranked).top_k(self.used)
+        # Without the bias, which only balances the choice (DeepSeek-V3, §2.1.2).
         chosen = scores.reshape(tokens, self.experts, 1).rows(ids).reshape(tokens, self.used)
         if by_logits:
             chosen = chosen.softmax()
@@ -318,12 +324,14 @@ class Experts(Module):
             inner = config.uint("expert_feed_forward_length", at_least=1)
         self.inner = inner or config.uint("feed_forward_length", at_least=1)
         self.rows = self.inner
+        # Converters have used both names for this bias.
         for name in ("exp_probs_b", "exp_probs_b.bias"):
             if name in config:
                 one = (1,) * (len(config.get_shape(name) or ()) - 1)
                 self.choice_bias = weight(name, *one, "count")
         down = config.get_shape("ffn_down_shexp.weight")
         if down is not None:
+            # Shared experts are stored as one network: if the key is 0, the matrix has its width.
             own = keys.uint("expert_shared_feed_forward_length", down[-1])
             self.shared = MLP(
                 config, activation, gated=is_gated, inner=own or down[-1], suffix="_shexp"
@@ -345,12 +353,14 @@ class Experts(Module):
         logits, *gate = fused_linear(x, self.router, *gates)
         mixed = self.chosen(x, *self.routing.choose(logits, self.choice_bias))
         if self.shared is not None:
+            # The shared network takes the residual: its last product adds one in its own kernel.
             return mixed.add(self._run_shared(self.shared, x, residual, *gate))
         return mixed if residual is None else residual.add(mixed)
 
     def chosen(self, x: Tensor, ids: Tensor, weights: Tensor) -> Tensor:
         """Sum the experts `ids` of (tokens, width), times `weights`: both (tokens, used)."""
         rows, weights = x.reshape(-1, 1, self.width), weights.reshape(-1, self.routing.used, 1)
+        # The activation makes a difference between weighing inputs and outputs of an expert.
         if self.weighs_inputs:
             return self.down.by(ids, self._inner(rows * weights, ids)).sum(1)
         return (self.down.by(ids, self._inner(rows, ids)) * weights).sum(1)
@@ -403,6 +413,7 @@ class Classifier(Module):
         activation: str = "tanh",
     ) -> None:
         self.width, self.activation, self._make_norm = width, activation, make_norm
+        # Without the first matrix, the second reads states of the model's width.
         self.inner = shapes.get("cls.weight", (width,))[0]
         self.classes = shapes.get("cls.output.weight", (0,))[0]
 
@@ -422,4 +433,5 @@ class Classifier(Module):
         if self.dense is not None:
             y = activated(self.activation, self.dense(y))
             y = y if self.norm is None else self.norm(y)
+        # Scores rank texts, so a rounding error could swap two of them.
         return y if self.output is None else self.output.precise(y)

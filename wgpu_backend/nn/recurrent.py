@@ -36,6 +36,7 @@ class Mamba(Module):
         self.inner = config.uint("ssm.inner_size", at_least=1)
         self.states = config.uint("ssm.state_size", at_least=1)
         self.rank = config.uint("ssm.time_step_rank", at_least=1)
+        # `ssm_in` makes inputs and gates; `ssm_x` makes steps, inputs and outputs of the scan.
         self.expanded, self.selected = 2 * self.inner, self.rank + 2 * self.states
         normed = config.config.bool("ssm.dt_b_c_rms", False)
         self.is_normalised = normed or "ssm_dt_norm.weight" in config
@@ -55,6 +56,7 @@ class Mamba(Module):
         conv, ssm = batch.state(self.layer, "conv"), batch.state(self.layer, "ssm")
         x = x.short_conv(self.conv.weight, conv.rows, conv.runs, self.conv.bias, silu=True)
         dt, b, c = self._select_parameters(x)
+        # The kernel has Mamba 2's heads; here it is one head whose channels differ in their decays.
         y = x.reshape(tokens, 1, self.inner).selective_scan(
             self.step(dt).reshape(tokens, 1, self.inner),
             self.decay.reshape(1, self.inner, self.states),
@@ -113,9 +115,11 @@ class Mamba2(Module):
                 "multiples of each other"
             )
         self.head, self.group = self.inner // self.heads, self.inner // self.groups
+        # Heads of a group share the scan's inputs and outputs, as grouped queries share keys.
         self.shared = self.groups * self.states
         # The convolution is of values, inputs and outputs of the scan alike.
         self.channels = self.inner + 2 * self.shared
+        # In the order of the file's rows: gates, channels of the convolution, and a step per head.
         self.expanded = self.inner + self.channels + self.heads
         self.eps = config.float("attention.layer_norm_rms_epsilon")
 
@@ -143,6 +147,7 @@ class Mamba2(Module):
             ssm.runs,
         )
         y = y.add(x.mul(self.skip)).reshape(tokens, self.inner)
+        # Mamba 2 gates before its norm; a gated delta net gates after it.
         return self._normalise(gate.swiglu(y))
 
     def _normalise(self, y: Tensor) -> Tensor:
@@ -200,6 +205,7 @@ class GatedDelta(Module):
                 "multiples of each other"
             )
         self.head, self.rates = self.inner // self.heads, 2 * self.heads
+        # Queries have as many heads as keys, and value heads share both.
         self.channels = self.inner + 2 * self.key_heads * self.keys
         self.eps = config.float("attention.layer_norm_rms_epsilon")
 
@@ -237,6 +243,7 @@ class GatedDelta(Module):
             self.step_bias.reshape(self.heads, 1),
             scale=self.keys**-0.5,
             tiled=self.tiled,
+            # The delta rule needs keys of unit length: with longer ones the memory can diverge.
             unit=self.eps,
             logits=True,
         )
@@ -250,6 +257,7 @@ class GatedDelta(Module):
             return mixed, gate, beta, alpha
         mixed, gate, both = fused_linear(x, self.mixed, self.gate, self.both)
         shared = self.heads // self.key_heads
+        # Rows of the joint weight are grouped by key head: betas of its heads, then decays.
         beta, alpha = both.reshape(x.shape[0], self.key_heads, 2 * shared).chunk(-1, shared)
         return mixed, gate, beta, alpha
 
@@ -277,6 +285,7 @@ class ShortConv(Module):
 
     def forward(self, x: Tensor, batch: Batch) -> Tensor:
         """Convolve (tokens, width) to the same shape, for `project`."""
+        # The order of the published code: `B, C, x = in_proj(x).chunk(3)`.
         b, c, x = self.expand(x).chunk(-1, self.width)
         state = batch.state(self.layer, "conv")
         return b.mul(x).short_conv(self.conv.weight, state.rows, state.runs, self.conv.bias).mul(c)

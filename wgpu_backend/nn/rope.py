@@ -45,6 +45,7 @@ class Rotary:
 
     def fit_context(self, positions: int) -> None:
         """Choose frequencies for `positions` positions; call it before the first graph."""
+        # One choice for all sequences: keys cached with one set do not fit queries with the other.
         long = positions > self.options.original_context
         self._frequencies = self._long if long else self._short
 
@@ -66,6 +67,7 @@ class Rotary:
         several = batch.input(POSITIONS) if self.options.sections else None
         if several is None:
             return batch.positions
+        # The input has one row per token, the table takes one per axis; all layers share the copy.
         memo, key = batch.context.memo, (POSITIONS, several)
         found = memo.get(key)
         if found is None:
@@ -81,10 +83,12 @@ class Rotary:
         context = x.context
         frequencies = context.from_numpy(self._frequencies)
         positions = context.from_numpy(np.full(x.shape[0], by, np.int32))
+        # Cached keys have YaRN's magnitude already, so a second factor would scale them twice.
         table = positions.rope_table(frequencies, magnitude=1.0)
         return x.rope(table, interleaved=self.options.interleaved)
 
     def _table(self, positions: Tensor, tokens: int) -> Tensor:
+        # `self` is in the key because layers with a window may rotate by other frequencies.
         context, key = positions.context, (self, positions)
         table = context.memo.get(key)
         if table is None:

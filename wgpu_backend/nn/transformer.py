@@ -97,12 +97,14 @@ class Transformer(Model):
         self.positions = keys.uint("context_length", 0) or None
         self.vocabulary = backend.require("token_embd.weight").shape[0]
         self._dense_sizes(backend)
+        # Before `super().__init__`, which fills the fields that are declared by then.
         if self.output_norm_name is not None:
             self.output_norm = nn.weight(
                 self.output_norm_name, "width", kind=self.make_norm(keys), needed=True
             )
         super().__init__(backend)
         self.embedding_scale = 1.0
+        # The last blocks predict tokens after the next one; logits do without them.
         count = self.block_count - keys.uint("nextn_predict_layers", 0)
         self._configs = self._layer_configs(count)
         self.layers = [self.layer(config) for config in self._configs]
@@ -113,6 +115,7 @@ class Transformer(Model):
     def _dense_sizes(self, backend: Backend) -> None:
         """Read the widths and activations of the dense modules."""
         keys = backend.config
+        # States pooled in several ways are concatenated, as in sentence-transformers.
         ways = keys.string("pooling", "").count("+") + 1
         self.pooled_width = keys.uint("dense_2_feat_in", ways * self.width)
         tensors = backend.file.tensors
@@ -121,6 +124,7 @@ class Transformer(Model):
         self.vector_width = keys.uint("dense_3_feat_out", rows[1])
         self.dense_activations = [keys.string(f"dense_{n}_activation", "") for n in (2, 3)]
         for activation in self.dense_activations:
+            # No name means no activation, and any known name stands in for it.
             require_activation(activation or "tanh")
 
     def vector(self, pooled: Tensor) -> Tensor:
@@ -202,6 +206,7 @@ class Transformer(Model):
             raise self.fail(
                 f"{key} has {len(sections)} values, needs {POSITION_AXES - 1} or {POSITION_AXES}"
             )
+        # Three axes as published, or four in llama.cpp's files, of which text and images use three.
         padded = (*sections, *[0] * (POSITION_AXES - len(sections)))
         return {"sections": padded, "sectioning": self.sectioning}
 
@@ -211,6 +216,7 @@ class Transformer(Model):
         own = self.local_base or self.rope.options.base
         base = self.config.float("rope.freq_base_swa", own)
         dims = self.config.uint("rope.dimension_count_swa", self.rope.options.dims)
+        # Distances within a window are no longer than in training, so they need no scaling.
         plain = {"scale": 1.0, "extrapolation": 0.0, "attention": 1.0}
         return self.make_rope(stretched=False, base=base, dims=dims, **plain)
 
@@ -254,6 +260,7 @@ class Transformer(Model):
         x = self.token_embedding(batch.tokens)
         if self.embedding_scale != 1:
             x = x.scale(factor=self.embedding_scale)
+        # After the scale: rows of an image come from its tower, which was trained without it.
         x = self.insert_embeddings(x, batch)
         if self.position_embedding is None:
             return x
