@@ -125,11 +125,13 @@ def apply_changes(changes: Iterable[Change], scale: float) -> None:
     """
     for change in changes:
         slot = change.slot
+        # The low-rank product of a quantised layer has no factor, so one matrix takes it.
         up, down = wx.array(change.up), wx.array(change.down * np.float32(scale * change.scale))
         if slot.array.dtype.quantised and isinstance(slot.module, Linear):
             slot.module.add_low_rank(down, up)
             continue
         added = _reorder(slot, wx.matmul(up, down))
+        # The sum in f32 rounds once; in f16 a small change would be rounded before it counts.
         made = (slot.array.astype("f32") + added).astype(slot.array.dtype)
         wx.eval(made)
         wx.keep(made)
@@ -199,6 +201,7 @@ def _find_slot(
 
 def _split(key: str) -> Iterator[tuple[str, str]]:
     """Yield splits of a key into prefix and module, the longest prefix first."""
+    # `text_encoder` with its separator also begins the names of `text_encoder_2`.
     for prefix in sorted(_PREFIXES, key=len, reverse=True):
         for separator in ("_", "."):
             if key.startswith(prefix + separator):
@@ -276,6 +279,7 @@ def diffusers_name(module: str) -> str:
     match = re.fullmatch(r"(input|output)_blocks_(\d+)_(\d)_(.*)", module)
     if match:
         way, block, part, rest = match[1], int(match[2]), int(match[3]), match[4]
+        # Input block 0 is the first convolution, so that levels begin at 1.
         return _level_name(way, block - (way == "input"), part, rest)
     match = re.fullmatch(r"middle_block_([012])_(.*)", module)
     if match:
@@ -284,6 +288,7 @@ def diffusers_name(module: str) -> str:
 
 
 def _level_name(way: str, number: int, part: int, rest: str) -> str:
+    # A level has three blocks: down two layers and a halving, up three layers.
     level, layer = divmod(number, 3)
     side = "down" if way == "input" else "up"
     if rest == "op":
@@ -380,6 +385,7 @@ class Strengths:
         """Return whether a pattern matches a module's name, or its end after a dot; as in peft."""
         if module == pattern or module.endswith(f".{pattern}"):
             return True
+        # Compared above; as an expression, its dots would match any character.
         if re.fullmatch(r"[\w.\-]*", pattern):
             return False
         repeats = len(re.findall(r"(?<!\\)[*+{]", pattern))

@@ -159,6 +159,7 @@ class PromptTokenizer:
                 "the prompt has %d tokens, the first %d are read; left out is %r",
                 len(ids), room, self.encoder.decode(ids[room:])[:200],
             )  # fmt: skip
+        # CLIP pools the state of the end token, so a cut prompt needs it too.
         return [*self.start, *ids[:room], *self.end]
 
 
@@ -177,6 +178,7 @@ class _Parsing:
 
     def encode(self, text: str) -> list[int]:
         """Return the ids of a text."""
+        # `PromptTokenizer` adds start and end; a chat already has its control tokens as text.
         return self._tokenizer.encode(self._prepared(text), add_special=False, parse_special=True)
 
     def decode(self, ids: Sequence[int]) -> str:

@@ -162,6 +162,7 @@ class Schedule:
         """
         if noise is None and self.uses_noise(i):
             raise OptionError(f"step {i} adds noise, give an array of it")
+        # Tensors of an earlier run of this schedule must not enter the first step.
         kept = self.kept if i != self.first else ()
         kept += (None,) * (self.table.shape[1] - 1 - len(kept))
         made = [_sum(row, (sample, output, noise, *kept)) for row in self.table[i]]
@@ -217,6 +218,7 @@ AnyFloats = NDArray[np.floating[Any]]
 # Karras et al. 2022, §3.
 _RHO = 7.0
 # Replaces an ā of 0.
+# As in diffusers: the smallest positive f16.
 _SMALLEST = 2.0**-24
 
 
@@ -265,8 +267,11 @@ def _betas(settings: Settings) -> F32s:
     if kind == "linear":
         return _line(low, high, count)
     if kind == "scaled_linear":
+        # Stable Diffusion's training code calls this schedule linear.
         return _line(low**0.5, high**0.5, count) ** 2
     if kind == "squaredcos_cap_v2":
+        # Nichol & Dhariwal 2021, §3.2: 0.008 keeps the first betas from being too small, and
+        # 0.999 bounds the last ones, where the share of the image approaches 0.
         kept = np.cos((np.arange(count + 1) / count + 0.008) / 1.008 * np.pi / 2) ** 2
         return np.minimum(1 - kept[1:] / kept[:-1], 0.999).astype(np.float32)
     raise settings.error(
@@ -279,6 +284,7 @@ def _line(low: float, high: float, count: int) -> F32s:
     first, last = np.float32(low), np.float32(high)
     step = np.float64((last - first) / np.float32(max(count - 1, 1)))
     places = np.arange(count)
+    # As torch.linspace does, whose roundings diffusers' tables have.
     upper = last - step * (count - 1 - places)
     return np.where(places < count // 2, first + step * places, upper).astype(np.float32)
 
@@ -319,6 +325,7 @@ def space_timesteps(settings: Settings, steps: int, *, default: str) -> AnyFloat
         offset = settings.uint("steps_offset", default=0)
         return (np.arange(steps) * (count // steps))[::-1] + float(offset)
     if kind == "trailing":
+        # Timesteps count from 0, so the last of training is `count - 1`.
         return np.round(count - np.arange(steps) * (count / steps)) - 1.0
     raise settings.error("timestep_spacing", f"is {kind!r}, known are linspace, leading, trailing")
 
@@ -348,6 +355,7 @@ def respace_sigmas(
 
 def find_timesteps(sigmas: AnyFloats, levels: F32s) -> AnyFloats:
     """Return the fractional timesteps of noise levels, interpolated by logarithms."""
+    # As in diffusers; a noise level of 0 has no logarithm.
     wanted = np.log(np.maximum(sigmas, 1e-10))
     return np.interp(wanted, np.log(levels).astype(np.float64), np.arange(len(levels)))
 
@@ -428,6 +436,7 @@ def refuse_clipping(settings: Settings, *, clips: bool) -> None:
 _A = 0.6
 # Terms of the series: up to 1/2, each is at most half of the preceding one.
 _TERMS = 60
+# What remains of an interval of 1/2 is less than the rounding of f64 numbers near 1.
 _HALVINGS = 60
 
 

@@ -116,6 +116,7 @@ def _plan_euler(
         np.array(rows),
         np.stack([np.ones_like(exact), exact], 1),
         sigmas=levels,
+        # As diffusers' `init_noise_sigma`: other spacings add the unit variance of an image.
         initial_scale=highest if spread else (highest**2 + 1) ** 0.5,
         input_scales=1 / np.sqrt(exact**2 + 1),
         first=request.first,
@@ -133,17 +134,20 @@ def ddim(settings: Settings, request: Request) -> Schedule:
     ModelError
         A setting is unknown.
     """
+    # DDIM clips to -1 to 1 by default, which suits pixels, while latents go further.
     refuse_clipping(settings, clips=True)
     alphas = alphas_cumprod(settings)
     final = final_alpha(settings, alphas, default=True)
     predict = prediction(settings)
     times = np.round(space_timesteps(settings, request.steps, default="leading")).astype(np.int64)
+    # diffusers steps back by this with every spacing, even where timesteps differ by more.
     back = len(alphas) // request.steps
 
     def row(time: int) -> Floats:
         alpha = float(alphas[time])
         before = float(alphas[time - back]) if time >= back else final
         picture, noise = predict(alpha**0.5, (1 - alpha) ** 0.5)
+        # Equation 16 for `eta` 1.
         variance = (1 - before) / (1 - alpha) * (1 - alpha / before)
         added = request.eta * variance**0.5
         made = before**0.5 * picture + (1 - before - added**2) ** 0.5 * noise
@@ -188,6 +192,7 @@ def pndm(settings: Settings, request: Request) -> Schedule:
     final = final_alpha(settings, alphas, default=False)
     spaced = space_timesteps(settings, request.steps, default="leading")
     times = np.round(spaced).astype(np.int64)
+    # The second timestep comes twice: to repeat the first step, and for its own.
     times = np.concatenate([times[:2], times[1:]])
     back = len(alphas) // request.steps
     velocity = _predicts_velocity(settings)
@@ -195,6 +200,7 @@ def pndm(settings: Settings, request: Request) -> Schedule:
     def rows(i: int) -> Floats:
         count = i - request.first
         begin, end = (times[i], times[i] - back) if count != 1 else (times[i] + back, times[i])
+        # With some spacings, the second timestep plus a step is past the last of training.
         alpha = float(alphas[min(begin, len(alphas) - 1)])
         before = float(alphas[end]) if end >= 0 else final
         on_sample, on_output = _plan_pndm_step(alpha, before, velocity=velocity)
@@ -322,6 +328,7 @@ def _times_and_levels(
     else:
         times = find_timesteps(spaced, levels)
         if settings.flag("use_karras_sigmas", default=False):
+            # For Karras' levels alone, as in diffusers; others lose their fractions below.
             times = np.round(times)
     sigmas = np.append(spaced, last_sigma(settings, levels)).astype(np.float32)
     return times.astype(np.int64), sigmas
@@ -448,6 +455,7 @@ def _base_sigmas(settings: Settings, request: Request) -> Sigmas:
     count = settings.uint("num_train_timesteps", default=1000)
     ends = np.array([count, 1], np.float32) / np.float32(count)
     if not settings.flag("use_dynamic_shifting", default=False):
+        # diffusers shifts these twice: the ends here, then all sigmas between them.
         ends = _static(settings, ends)
     highest, lowest = float(ends[0]) * count, float(ends[1]) * count
     return np.linspace(highest, lowest, request.steps) / count
@@ -474,6 +482,7 @@ def _shift(settings: Settings, mu: float | None, sigmas: Sigmas) -> Sigmas:
 def _stretch(settings: Settings, sigmas: Sigmas) -> Sigmas:
     """Stretch sigmas so that the last is that of the settings."""
     last = settings.number("shift_terminal", default=0.0)
+    # A last sigma of 1 would make the quotient below one by 0.
     if not last or sigmas[-1] == 1:
         return sigmas
     return 1 - (1 - sigmas) * ((1 - last) / (1 - sigmas[-1]))
@@ -498,6 +507,7 @@ def linear_mu(settings: Settings, tokens: int) -> float:
     return tokens * slope + (low - slope * few)
 
 
+# Defaults of diffusers' `calculate_shift`: shifts, and the numbers of tokens they belong to.
 _SHIFTS = (("base", 0.5), ("max", 1.15))
 _TOKENS = (("base", 256), ("max", 4096))
 
@@ -512,6 +522,7 @@ def klein_mu(tokens: int, steps: int) -> float:
     if tokens > _LONG:
         return of_200
     of_10 = 8.73809524e-05 * tokens + 1.89833333
+    # From 10 to 200 steps.
     slope = (of_200 - of_10) / 190
     return of_200 + slope * (steps - 200)
 

@@ -47,6 +47,7 @@ def tile_side(session: Session, factor: int, widest: int) -> int:
     limit = BUDGET_OF_NUMPY
     if isinstance(session.executor, WgpuExecutor):
         limit = min(BUDGET, session.executor.capabilities.max_binding_nbytes)
+    # 4 bytes of an f32 value.
     side = int((limit / (4 * widest)) ** 0.5 / factor) // _STEP * _STEP
     if side < _STEP:
         raise OptionError(
@@ -101,6 +102,7 @@ def starts(extent: int, tile: int) -> list[int]:
     if extent <= tile:
         return [0]
     step = tile - tile // OVERLAP
+    # A last tile moved back, rather than a narrow one, keeps one shape for all tiles.
     return [*range(0, extent - tile, step), extent - tile]
 
 
