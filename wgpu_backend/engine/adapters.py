@@ -72,6 +72,7 @@ def read_directions(
 
 
 def _range(layers: tuple[int, int] | None, count: int) -> tuple[int, int]:
+    # As in llama.cpp, the range may end at the number of layers, one past the last direction.
     first, last = layers or (1, count)
     if not 1 <= first <= last <= count:
         raise OptionError(
@@ -174,6 +175,7 @@ class FileVersion(NamedTuple):
     @classmethod
     def of(cls, path: Path) -> FileVersion:
         """Return the version of a file; zeros for a missing one, which opening it reports."""
+        # One file under two paths, by a link or `..`, must not be loaded twice.
         whole = path.resolve()
         try:
             found = whole.stat()
@@ -239,6 +241,8 @@ class Adapters:
         summed: dict[FileVersion, float] = {}
         for version, scale in zip(versions, scales, strict=True):
             summed[version] = summed.get(version, 0.0) + scale
+        # Sorted, so that the same files in another order are one variant and share its graphs.
+        # A scale of 0 changes nothing, so its ops are left out.
         active = {version: scale for version, scale in sorted(summed.items()) if scale}
         changed = active != self._active
         if changed:
@@ -302,6 +306,7 @@ class Adapters:
             name = model.config.architecture
             raise model.fail(f"architecture {name!r} takes no control vectors")
         found = read_directions(given, layers, model.backend.file)
+        # With equal sums the model is the same, and the values in the cache stay valid.
         changed = found.keys() != self._directions.keys() or any(
             (found[layer] != values).any() for layer, values in self._directions.items()
         )
@@ -316,6 +321,7 @@ class Adapters:
         """Write a layer's direction to its row of the state, and return the row."""
         backend, width = self._model.backend, len(values)
         if self._rows is None:
+            # For all layers at once, so that vectors for further layers need no new state.
             spec = Spec.dense((backend.config.uint("block_count"), width), F32)
             self._rows = leaf(spec, backend.executor.state(spec, "control vectors"))
         row = self._rows.slice(0, layer, layer + 1).reshape(width)
@@ -372,6 +378,7 @@ def check_lora(file: GGUFFile, base: GGUFFile) -> dict[str, Pair]:
     ModelError
         The file is not a LoRA adapter, is for another architecture, or a tensor does not fit.
     """
+    # Keys first: a model given as an adapter is then reported as one, not by its first tensor.
     _require_keys(file, base)
     names = [name for name in file.tensors if name.endswith(ENDS)]
     _require_known(file)

@@ -131,6 +131,7 @@ class Answers:
         if raw or self.prompter.template is None:
             ids = self.prompter.raw(prompt)
         else:
+            # Templates write a frame even for an empty system message, so that one is left out.
             messages = [{"role": "system", "content": system}] if system else []
             ids = self.prompter.chat([*messages, {"role": "user", "content": prompt}])
         return self._answer("generate", ids, how, stream=stream, form=format)
@@ -245,6 +246,7 @@ class Answers:
         """
         depth = self.depth if depth is None else depth
         stream = self._sessions.stream(self._session, request, depth, call, matcher)
+        # Before the first token: a caller may read the statistics while the stream runs.
         self.stats = stream.stats
         return self._sessions.items(self._session, stream.run())
 
@@ -263,11 +265,14 @@ class Answers:
         request = Request(ids, how.options, how.num_predict, how.stop)
         made = _texts(self.events(request, matcher=matcher, call=call))
         self.stats.dropped_messages = dropped
+        # The session's lock is held to the end of the answer; otherwise another call would take the
+        # session over, and this one would raise.
         return made if stream else self._session.calls.take(lambda: "".join(made))
 
 
 def _tokens(events: Generator[Event]) -> Iterator[int]:
     """Yield the tokens of events, which are closed at the end."""
+    # If the caller stops early, the session is free at once, not when a generator is collected.
     with closing(events):
         for event in events:
             yield from event.tokens

@@ -55,6 +55,7 @@ def check_options(
         of_call[name] = of_call[name] if value is None else value
     sampling = options if isinstance(options, SamplingOptions) else SamplingOptions(**given)  # pyright: ignore[reportArgumentType] it checks them
     limit = of_call["num_predict"]
+    # In Ollama's options, -1 stands for no limit.
     return CallOptions(
         sampling,
         -1 if limit is None else whole_number("num_predict", limit),
@@ -74,6 +75,7 @@ def _options(options: object) -> dict[str, object]:
     given = dict(cast("Mapping[object, object]", options))
     known = [*known_options(), *OF_A_CALL]
     for name in given:
+        # Ollama takes it with each call; here loading allocates the cache, once.
         if name == "num_ctx":
             raise OptionError("options: num_ctx is an argument of load(), not of a call")
         if name not in known:
@@ -85,6 +87,7 @@ def stops(stop: object) -> list[str]:
     """Return the stop texts of an argument, without empty ones."""
     if stop is None:
         return []
+    # An empty text occurs everywhere, so it would end every answer at once.
     return [each for each in texts("stop", stop) if each]
 
 
@@ -105,6 +108,7 @@ def texts(name: str, value: object) -> list[str]:
     """Return a list of one text or several."""
     if isinstance(value, str):
         return [value]
+    # These are iterable as well, but their items are numbers and keys.
     if isinstance(value, bytes | bytearray | Mapping) or not isinstance(value, Iterable):
         raise OptionError(f"{name}: {describe(cast('object', value))}, needs a text or several")
     return [text(f"{name}[{i}]", each) for i, each in enumerate(cast("Iterable[object]", value))]
@@ -141,6 +145,7 @@ def token_ids(tokens: object, rows: int) -> list[int]:
     if isinstance(tokens, str | bytes) or not isinstance(tokens, Iterable):
         raise ModelError(f"tokens: {describe(cast('object', tokens))}, needs whole numbers")
     try:
+        # `index` accepts NumPy's integers and refuses floats; `int` would truncate those.
         ids = [index(cast("int", token)) for token in cast("Iterable[object]", tokens)]
     except TypeError as error:
         raise ModelError(f"tokens: needs whole numbers: {error}") from None

@@ -19,6 +19,7 @@ class _Place:
 
     def __init__(self) -> None:
         self.bell = threading.Lock()
+        # Locked from the start, so that the first `acquire` of the waiting thread waits for a ring.
         self.bell.acquire()
         self.thread = threading.get_ident()
 
@@ -41,6 +42,7 @@ class FifoLock:
             return act()
         place = _Place()
         try:
+            # Within `try`: a Ctrl-C may come right after it, and the place must go then, too.
             self._line.append(place)
             while self._line[0] is not place:
                 # On Windows a Ctrl-C does not interrupt waiting for a lock without a timeout.
@@ -82,5 +84,6 @@ class FifoLock:
         """Wake the first thread in the queue; harmless if it is awake."""
         try:
             self._line[0].bell.release()
+        # The queue is empty, or the bell has rung already: releasing a free lock raises.
         except (IndexError, RuntimeError):
             return

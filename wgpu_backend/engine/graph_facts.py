@@ -152,6 +152,7 @@ def _schedule(
     for number, (node, launch) in enumerate(memory.steps):
         place = memory.slot_of.get(node.storage)
         also = {launch.operands[name].storage: number for name in launch.writes}
+        # `written` wins: a step that overwrites a value reads what an earlier step wrote.
         known = _Known(number, {**also, **written}, place, origins[number], capabilities)
         steps.append(_step(node, launch, known))
         written |= {**also, node.storage: number}
@@ -217,6 +218,7 @@ def _lives(memory: MemoryPlan, outputs: Iterable[Node]) -> Iterable[Life]:
             if storage in memory.slot_of:
                 first.setdefault(storage, number)
                 last[storage] = number
+    # Outputs are read after the last step, so no later result may take their slots.
     last |= {n.storage: len(memory.steps) - 1 for n in outputs if n.storage in last}
     for storage, begin in first.items():
         yield Life(f"%{begin}", memory.slot_of[storage], begin, last[storage], storage.nbytes)

@@ -49,6 +49,7 @@ from wgpu_backend.text.tokenizer import Tokenizer
 DEFAULT_CONTEXT = 4096
 # Most tokens whose attention weights are returned: their number grows with the square.
 MOST_ATTENDED = 128
+# Decimals of attention weights in plain data, which keep its JSON short.
 _DIGITS = 4
 # Positions; block tables are allocated for all of them.
 MAX_CONTEXT = 1 << 24
@@ -170,6 +171,7 @@ class LanguageModel(Answers):
         own = self.backend.config.uint("context_length", DEFAULT_CONTEXT, at_least=1)
         limit = self.model.context_limit() or MAX_CONTEXT
         if wanted is None:
+            # All positions get memory at once: a model's own context may not fit on the device.
             return min(own, limit, DEFAULT_CONTEXT)
         if 1 <= wanted <= limit:
             return wanted
@@ -262,6 +264,8 @@ class LanguageModel(Answers):
             A token is not in the vocabulary.
         """
         rows = self._sessions.vocabulary
+        # One binding must hold the rows, 4 bytes for each logit. `limit` is halved below, because a
+        # pass pads its rows to a power of two.
         limit = self.backend.executor.capabilities.max_binding_nbytes // (4 * rows)
         return self._rows("logits", token_ids(tokens, rows), self._logits, max(1, limit // 2))
 
@@ -389,6 +393,7 @@ class LanguageModel(Answers):
         inputs: Mapping[str, NDArray[np.int32]],
     ) -> NDArray[np.float32]:
         self._session.claim(f"{asked}()")
+        # Refilled only after the last pass, so that after an error no token counts as cached.
         self._session.tokens.clear()
         self.cache.remove(self._session.sequence)
         step = min(self.runner.chunk, limit)
@@ -398,6 +403,7 @@ class LanguageModel(Answers):
             given = {name: array[start : start + step] for name, array in inputs.items()}
             work = Work(self._session.sequence, part, range(len(part)), given)
             run = partial(self.runner.run, [work], head, {})
+            # The rows after those of the part are padding.
             parts.append(self._sessions.with_room(self._session, run).wait()[0][: len(part)])
         self._session.tokens += tokens
         return np.concatenate(parts)
@@ -474,6 +480,7 @@ class LanguageModel(Answers):
         self._sessions.alone(self._session, self._unload_adapters)
 
     def _unload_adapters(self) -> None:
+        # First, because recorded graphs bind the buffers that `unload` frees.
         for runner in self._runners:
             runner.forget_variants()
         self._adapters.unload()
@@ -534,10 +541,12 @@ class LanguageModel(Answers):
             runner.close()
             # Layers after `layer` may not have written their keys and values.
             self.cache.remove(self._session.sequence)
+        # Tokens and positions are padded to the graph's shape.
         return np.ascontiguousarray(found[:count, :, :count].transpose(1, 0, 2))
 
     def graphs(self, prompt: int) -> list[Pass]:
         """Record the graphs of a prompt of `prompt` tokens and of the next step; run nothing."""
+        # The step after the prompt writes one more position, and attends to it.
         longest = min(bucket(prompt + 1, SHORTEST), self.cache.positions)
         step, whole = (
             BatchShape(1, 1, 1, longest),
@@ -594,9 +603,11 @@ class LanguageModel(Answers):
         match what:
             case "attention":
                 weights = self.attention(given["tokens"], given["layer"])
+                # In f64: most rounded numbers would print with many digits if they were f32.
                 rounded = np.round(weights.astype(np.float64), _DIGITS).tolist()
                 return {"layers": self.backend.config.uint("block_count", 1), "weights": rounded}
             case "graphs":
+                # One pass reads at most `chunk` tokens, and the step after it needs a position.
                 prompt = min(given["prompt"], self.runner.chunk, self.num_ctx - 1)
                 return {"passes": [asdict(each) for each in self.graphs(prompt)]}
             case "memory":
@@ -618,4 +629,5 @@ class LanguageModel(Answers):
             self._runners.pop().close()
         self._adapters.close()
         self.cache.close()
+        # Last, because runners, adapters and cache free buffers on the device.
         self.backend.close()

@@ -153,6 +153,7 @@ def load(
             require_fitting(backend.file, loras, vectors, control_layers)
             model = _load_model(backend, positions, parallel, dtype, shares.report_load, cancelled)
             _change(model, loras, vectors, control_layers)
+            # A Ctrl-C that was held back raises here, where the model is still released.
             deliver()
             return model
         except BaseException:
@@ -169,6 +170,7 @@ class _Shares:
         self._file = file
         self._progress = progress
         self._cancelled = cancelled
+        # Stays 0 if no test runs; loading then has the whole range.
         self._tested = 0.0
 
     def report_test(self, share: float) -> None:
@@ -285,6 +287,8 @@ def warm_up(backend: Backend, kind: type[Model], kv_dtype: DType) -> Generator[N
             for under_way in ([recorded], kernels):
                 wait_until(lambda pause, some=under_way: not wait(some, pause).not_done)
         except BaseException:
+            # Kernels in the queue are dropped. Those being compiled cannot be stopped: the end of
+            # the `with` waits for them.
             pool.shutdown(wait=False, cancel_futures=True)
             raise
 

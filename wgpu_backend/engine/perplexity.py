@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from wgpu_backend.engine.language_model import LanguageModel
 from wgpu_backend.errors import ContextFull, OptionError
 
+# The default of llama.cpp's `llama-perplexity`; figures of other chunks do not compare.
 CHUNK = 512
 
 
@@ -91,6 +92,7 @@ def _check(model: LanguageModel, count: int, n_ctx: int, chunks: int | None) -> 
         raise OptionError(f"chunks: {chunks}, needs at least 1")
     if n_ctx > model.num_ctx:
         raise ContextFull(f"n_ctx: {n_ctx} tokens a chunk, the context holds {model.num_ctx}")
+    # The same least length as in llama.cpp.
     if count < 2 * n_ctx:
         raise OptionError(
             f"the text has {count} tokens, two chunks of {n_ctx} need {2 * n_ctx}; "
@@ -105,6 +107,7 @@ def _score(model: LanguageModel, chunk: Sequence[int]) -> NDArray[np.float64]:
     # The last token's logits would score a token of the next chunk, so it is left out.
     read = [begin if replaced and begin is not None else chunk[0], *chunk[1:-1]]
     logits = model.logits(read)[first:]
+    # Subtracted from each logit, so that no `exp` overflows.
     top = logits.max(axis=1, keepdims=True)
     sums = np.exp(logits - top).sum(axis=1, dtype=np.float64)
     own = logits[np.arange(len(logits)), list(chunk[first + 1 :])]
@@ -113,6 +116,9 @@ def _score(model: LanguageModel, chunk: Sequence[int]) -> NDArray[np.float64]:
 
 def _sum_up(chunks: int, total: int, scores: NDArray[np.float64]) -> Perplexity:
     mean = float(scores.mean())
+    # `math.exp` raises OverflowError above 709.
     value = math.exp(mean) if mean < 700 else math.inf
+    # `std` divides by n; the root of n - 1 here makes the variance of the mean unbiased.
     spread = float(scores.std()) / math.sqrt(scores.size - 1) if scores.size > 1 else math.nan
+    # To first order, the error of e^mean is e^mean times the error of the mean.
     return Perplexity(chunks, total, scores.size, value, value * spread)

@@ -90,4 +90,5 @@ def _are_known(pooling: str) -> bool:
 
 def unit(vector: NDArray[np.float32]) -> NDArray[np.float32]:
     """Scale a vector to length 1."""
+    # The bound of `torch.nn.functional.normalize`: a vector of zeros stays one, without NaN.
     return vector / max(float(np.linalg.norm(vector)), 1e-12)

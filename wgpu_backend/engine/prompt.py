@@ -107,6 +107,7 @@ class Prompter:
             documents=self._shield(documents),
             **self._shield(given),
         )
+        # The template writes special tokens itself; only BOS may be missing.
         ids = self.tokenizer.encode(text, add_special=False, parse_special=True)
         return self._with_bos(ids)
 
@@ -162,6 +163,7 @@ class Prompter:
         if self._pairs is None:
             return self.tokenizer.encode_pair(query, text)
         given = {"{query}": query, "{document}": text}
+        # All places are replaced in one pass, so that a query may contain {document}.
         parts = re.split(r"(\{query\}|\{document\})", self._pairs)
         whole = "".join(
             self.tokenizer.shield(given[part]) if part in given else part for part in parts
@@ -237,6 +239,7 @@ def fit_conversation(
         return render([*head, *messages[start:]])
 
     # The search excludes the last exchange, which is always kept.
+    # Bisecting relies on this: without more of the messages a prompt is never longer.
     count = bisect_left(
         starts[:-1], True, key=lambda start: len(everything) - len(render_from(start)) >= going
     )

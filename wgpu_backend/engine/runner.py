@@ -127,6 +127,7 @@ class Clock:
 
 def bucket(count: int, least: int = 1) -> int:
     """Return the smallest power of two that is at least `count`, and at least `least`."""
+    # Powers of two: a few graphs cover all sizes, and less than half of a pass is padding.
     return max(least, 1 << max(count - 1, 0).bit_length())
 
 
@@ -178,6 +179,7 @@ class Runner:
         self, sequence: int, tokens: Sequence[int], head: Head, extra: Mapping[str, Array]
     ) -> TimedResult:
         """Submit a prompt in chunks, without waiting for the last one; see `prefill`."""
+        # At least one token is left for the last pass, since its logits choose the next token.
         for start in range(0, len(tokens) - self.chunk, self.chunk):
             part = tokens[start : start + self.chunk]
             self.run([Work(sequence, part, (0,))], NOTHING, {})
@@ -259,6 +261,7 @@ class Runner:
 
     def made_for(self, shape: BatchShape, head: Head) -> Pass:
         """Return the graph of a shape with the inputs of its runs, recorded on the first use."""
+        # `times` counts, because a graph has input arrays for each of its runs.
         key = (self.model.variant, shape, head.build, head.times)
         found = self._passes.get(key)
         if found is None:
@@ -361,6 +364,7 @@ class BatchedSubmit:
         except BaseException:
             runner.restore(before)
             raise
+        # The lengths before the first pass: if the submit fails, none of its passes has run.
         self._before = self._before or before
         self._filled += 1
         runner.clock.host += time.perf_counter() - begin
@@ -449,8 +453,10 @@ class EncodingRunner(Runner):
         CacheFull
             The cache has no room for the prompt.
         """
+        # -1 marks padding, whose keys and values are not written.
         slots = np.full(bucket(len(prompt)), -1, np.int32)
         slots[: len(prompt)] = self._texts.begin(sequence, len(prompt))
+        # The encoder's own cache holds one text at a time; states of the former one must be gone.
         self._encoder.cache.remove(0)
         work = Work(0, prompt, range(len(prompt)))
         self._encoder.run([work], self._head, {SLOTS: slots})

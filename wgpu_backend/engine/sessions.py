@@ -259,6 +259,7 @@ class TokenStream:
             self.stats.context_full = event.finish.context_full
 
 
+# Each session has a token slot for each step that it may have in flight.
 MOST_SESSIONS = TOKEN_SLOTS // MOST_AHEAD
 Item = TypeVar("Item")
 
@@ -392,6 +393,7 @@ class Sessions:
         self._open.append(session)
         # A finaliser may run on any thread at any time, so it must not wait for the lock.
         finaliser = weakref.finalize(owner, self._left.append, lambda: self._forget(session))
+        # At exit all memory goes anyway.
         finaliser.atexit = False
         return session
 
@@ -509,10 +511,12 @@ class Sessions:
 
     def close(self, release: Callable[[], object]) -> None:
         """Close the model; streams and waiting threads raise from now on. Safe to call again."""
+        # Before the lock, so that threads that wait for it raise when their turn comes.
         self._closed = True
 
         @uninterrupted
         def release_all() -> None:
+            # Closing these streams and sessions one by one is needless: the whole cache goes.
             self._left.clear()
             self._constrained.close()
             release()

@@ -287,6 +287,7 @@ class StepSampler:
             The logits are NaN or infinite.
         """
         found: list[int] = []
+        # -1 equals no token, so the loop ends with the token after the last draft at the latest.
         for guess in (*guessed, -1):
             slot = self._slot(self._advanced)
             found += check_tokens(slots[slot : slot + 1])
@@ -324,6 +325,7 @@ class StepSampler:
         self._read += 1
         if self._advanced == self._read:
             self.newest = token
+        # Otherwise a later step, still in flight, has overwritten this place of the ring.
         if self._advanced - self._read < self._window:
             self._remember(self._read, token)
         return token
@@ -338,6 +340,7 @@ class StepSampler:
         if self.on_host:
             self._history.append(token)
         elif self._window:
+            # This token was no step's, so all later places of the ring move by one.
             self._prompt += 1
             self._remember(self._read, token)
 
@@ -354,4 +357,5 @@ class StepSampler:
             self._recent[0, self._place(count)] = token
 
     def _place(self, count: int) -> int:
+        # Steps are counted from 1, places from 0.
         return (self._prompt + count - 1) % self._window

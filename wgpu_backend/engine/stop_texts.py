@@ -29,6 +29,7 @@ class StopTexts:
         if self.found is not None:
             return ""
         self._held += text
+        # The minus sign makes the longest of several stop texts at one place win.
         places = [(self._held.find(stop), -len(stop), stop) for stop in self._stops]
         found = min((place for place in places if place[0] >= 0), default=None)
         if found is not None:
@@ -48,6 +49,7 @@ class StopTexts:
         """Return the length of the longest suffix of the text that begins a stop text."""
         longest = 0
         for stop in self._stops:
+            # A whole stop text would have been found before, so its last character is left out.
             for size in range(min(len(stop) - 1, len(self._held)), longest, -1):
                 if self._held.endswith(stop[:size]):
                     longest = size

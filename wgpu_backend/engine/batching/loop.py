@@ -205,6 +205,7 @@ class TokenLoop:
             raise failure
         # Of several choices one may end at any step, so their steps are submitted one by one.
         together = self._pace.together if len(self._running()) == 1 else 1
+        # Two submits: one runs on the device while the host reads the other.
         most = ahead if together == 1 else max(ahead, 2 * together)
         planned: Planned = ()
         steps: list[Step] = []
@@ -469,6 +470,7 @@ class _Pace:
     longest: int
     together: int = 1
     _read: int = 0
+    # So the first reading finds no brief steps, and submits begin with one step.
     _looked: float = field(default=-math.inf)
 
     def count(self) -> None:
