@@ -33,6 +33,7 @@ class Bert(Encoder):
     token_types: nn.Embedding | None = nn.weight("token_types", "types", "width")
 
     def __init__(self, backend: Backend) -> None:
+        # Before `super().__init__`, which takes `types` for the shape of the field.
         types = backend.get("token_types.weight")
         self.types = 0 if types is None else types.shape[0]
         super().__init__(backend)

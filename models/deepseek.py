@@ -28,6 +28,7 @@ class DeepSeek2(Decoder):
         )
         if config.precedes_experts:
             return nn.Layer(config, attention, nn.MLP(config))
+        # V2's `norm_topk_prob` is false; files of V3 have the key.
         routing = nn.Routing.from_config(config, normalised=False)
         return nn.Layer(config, attention, nn.Experts(config, routing=routing))
 

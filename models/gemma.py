@@ -42,7 +42,9 @@ class Gemma2(Gemma):
             config,
             self.rope,
             window=config.window(2),
+            # The paper's value, for files without the key.
             softcap=config.float("attn_logit_softcapping", 50.0),
+            # No key has a model's size, but only 27B has 46 layers.
             scale=self.score_scale(config, 46),
         )
         return nn.Layer(config, attention, nn.MLP(config, "gelu"), after=AFTER)
@@ -73,6 +75,7 @@ class Gemma3(Gemma2):
             self.local_rope if window else self.rope,
             window=window,
             softcap=config.float("attn_logit_softcapping", 0.0),
+            # As for Gemma 2: only 27B has 62 layers.
             scale=self.score_scale(config, 62),
             qk_norm="head",
         )

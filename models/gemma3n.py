@@ -55,6 +55,7 @@ class AltUp(nn.Module):
         return predicted.add(missed.mul(gains))
 
     def _modalities(self, x: Tensor) -> Tensor:
+        # The published code's `router_input_scale`.
         return self.router(self.router_norm(x).scale(factor=1 / self.width)).tanh()
 
 
@@ -147,6 +148,7 @@ class Gemma3n(Gemma3):
         self.others = keys.uint("altup.num_inputs", at_least=2) - 1
         self.inputs_of_layers = LayerInputs(keys, backend.require("token_embd.weight").shape[0])
         super().__init__(backend)
+        # Published models have 30, for files without the key.
         self.logit_softcap = keys.float("final_logit_softcapping", 30.0)
 
     def layer(self, config: nn.LayerConfig) -> nn.DecoderLayer:
@@ -182,6 +184,7 @@ class Gemma3n(Gemma3):
 
 def magnitude(x: Tensor) -> Tensor:
     """Return the root mean square, at least 1e-5, of (..., cols): (..., 1)."""
+    # As in the published code, the bound is of the mean square, before the root.
     return x.sqr().mean(-1, keep_dims=True).clamp(1e-5, float("inf")).sqrt()
 
 

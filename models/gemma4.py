@@ -31,6 +31,7 @@ class Attention(nn.SelfAttention):
     """Attention whose values have unit mean square and whose scores are not scaled."""
 
     def __init__(self, config: nn.LayerConfig, rope: nn.Rotary, window: int) -> None:
+        # Published models do not scale scores: norms already bound queries and keys.
         super().__init__(config, rope, window=window, scale=1.0, qk_norm="head")
         # Layers with full attention of the larger models have no weights for values.
         self.key_is_value = not ("attn_v.weight" in config or "attn_qkv.weight" in config)
@@ -207,6 +208,7 @@ class MLPAndExperts(nn.Module):
 
     def forward(self, x: Tensor, residual: Tensor | None = None) -> Tensor:
         """Map (rows, width) to (rows, width), with the residual added."""
+        # The router normalises by itself, so it takes the states before `pre_ffw_norm_2`.
         ids, weights = self.experts.routing.choose(self.experts.router(x))
         weights = cast("WeighedDown", self.experts.down).scale_weights(weights, ids)
         chosen = self.experts.chosen(self.experts_norm(x), ids, weights)
@@ -224,6 +226,7 @@ class Gemma4Layer(nn.Layer):
     def __init__(self, config: nn.LayerConfig, mixer: nn.Mixer) -> None:
         routed = "ffn_gate_inp.weight" in config
         mlp = MLPAndExperts(config) if routed else nn.MLP(config, "gelu")
+        # Network and experts have norms of their own, which `MLPAndExperts` applies.
         before = ("attn_norm", None if routed else "ffn_norm")
         super().__init__(config, mixer, mlp, before=before, after=AFTER)
         if config.config.uint(INPUT, 0):

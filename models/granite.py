@@ -17,6 +17,7 @@ from wgpu_backend.nn.model import architecture
 class Granite(Decoder):
     """Granite, with experts and shared experts where the file has them."""
 
+    # Converters permute rows of queries and keys as they do for Llama.
     rope_interleaved = True
 
     def __init__(self, backend: Backend) -> None:
@@ -64,6 +65,7 @@ class MiniCPM3(Decoder):
 
     def __init__(self, backend: Backend) -> None:
         super().__init__(backend)
+        # `scale_emb` and `dim_model_base`; below, `scale_depth` by the root of the layers.
         self.embedding_scale, self.logit_scale = 12.0, 256 / self.width
 
     def layer(self, config: nn.LayerConfig) -> nn.DecoderLayer:

@@ -38,6 +38,7 @@ class Llama4(Decoder):
         """Build attention over a chunk, or over all positions."""
         # The published `no_rope_layers`; files do not list them.
         if (config.index + 1) % 4 == 0:
+            # The published code counts positions from 1 here.
             temperature = nn.Temperature(GROWTH, CHUNK, 1)
             return nn.SelfAttention(config, None, temperature=temperature)
         chunk = self.config.uint("attention.chunk_size", CHUNK)

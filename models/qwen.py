@@ -61,6 +61,7 @@ class Qwen2Moe(Qwen2):
 class Qwen3(Decoder):
     """Qwen 3, with norms of query and key heads; rerankers have the output rows of yes and no."""
 
+    # A reranker's answer, yes or no, would follow the last token.
     scored_pooling = "last"
 
     def __init__(self, backend: Backend) -> None:
@@ -134,6 +135,7 @@ class Qwen3VL(Qwen3):
         rows = batch.input(EMBEDDINGS)
         if rows is None:
             return x
+        # Columns of number 0 replace the embeddings, those of number i follow layer i - 1.
         own = rows.slice(-1, number * self.width, (number + 1) * self.width)
         return batch.input_mask(EMBEDDINGS).where(x.add(own), x)
 

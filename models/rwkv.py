@@ -23,6 +23,7 @@ from wgpu_backend.nn.kvcache.layers import StateShape
 from wgpu_backend.nn.model import architecture
 
 # Epsilon of the norm over heads, which files do not store.
+# 1e-5 times the square of the published `head_size_divisor`, 8.
 _GROUP_EPS = 64e-5
 # -exp(-1/2): RWKV-7's largest decay is exp of this.
 _DECAY = -0.606531
@@ -174,6 +175,8 @@ class TimeMix7(TimeMix):
         else:
             own = own.add(first.rows.sub(own).mul(self.first_share(v).sigmoid()))
         rate, state = self.rate(a).sigmoid(), batch.state(self.layer, "wkv")
+        # Before `k` is changed below: removal keys are made of the plain ones. The published code
+        # calls torch's `normalize`, whose default is this epsilon.
         removed = self.by_head(k.mul(self.removal)).l2_norm(eps=1e-12)
         k = k.add(k.mul(rate - 1.0).mul(self.replacement))
         heads = (1, x.shape[0], self.heads, self.head)
@@ -183,6 +186,7 @@ class TimeMix7(TimeMix):
         y = self.by_head(r).wkv7(
             self.by_head(k), self.by_head(own), self.by_head(decay), delta, state.rows, state.runs
         )
+        # A token's term for itself is added after the norm over heads (§4).
         kept = self.by_head(r.mul(k).mul(self.bonus)).sum_rows().mul(self.by_head(own))
         y = self.normalise(y).add(kept.reshape(-1, self.width))
         return y.mul(self.gate(g, lambda low: low.sigmoid()))
@@ -224,6 +228,7 @@ class RwkvLayer(nn.DecoderLayer):
         x = self.time.output(y, x)
         normed = self.channel_norm(x)
         shift = token_shift(normed, self.index, "channel", batch)
+        # After the second token shift, whose state is the last token's row, output or not.
         if self.last:
             x, normed, shift = (batch.select_outputs(rows) for rows in (x, normed, shift))
         return x.add(self.channel.forward(normed, shift))
@@ -234,6 +239,7 @@ class Rwkv(Decoder):
 
     steerable = True
     norm = nn.LayerNorm
+    # Checkpoints have it as `ln0` of the first layer; files keep it with the embeddings.
     embedding_norm: nn.Norm
 
     def __init__(self, backend: Backend) -> None:

@@ -45,6 +45,7 @@ class RelativeTransformer(Transformer):
     def attention(self, config: nn.LayerConfig) -> nn.SelfAttention:
         """Build attention without rotation and scale."""
         bias = partial(_by_distance, self.by_bucket, causal=self.causal)
+        # T5's training scales the initial weights of queries instead of the scores.
         return nn.SelfAttention(config, None, causal=self.causal, scale=1.0, distance_bias=bias)
 
     def feed_forward(self, config: nn.LayerConfig) -> nn.MLP:

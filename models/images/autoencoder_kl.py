@@ -98,6 +98,7 @@ class Decoder(nn.Module):
     def __init__(self, settings: Settings) -> None:
         widths = settings.uints("block_out_channels")[::-1]
         groups = settings.uint("norm_num_groups", default=32)
+        # The published decoder has one block more per level than the encoder.
         layers = settings.uint("layers_per_block", default=1) + 1
         channels = settings.uint("latent_channels", default=4)
         self.conv_in = nn.Conv2d(channels, widths[0], 3, padding=1)
@@ -162,6 +163,7 @@ class AutoencoderKL(Autoencoder):
         """
         x = self.encoder(picture)
         x = x if self.quant_conv is None else self.quant_conv(x)
+        # As in the published code: an outlier's exponential could be infinite without bounds.
         mean, logvar = x.split(2, axis=-1)
         return mean, wx.clip(logvar, -30.0, 20.0)
 

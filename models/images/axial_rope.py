@@ -33,6 +33,7 @@ def axial_rope(places: Places, widths: Sequence[int], theta: float) -> Table:
         np.outer(places[:, axis], theta ** (-np.arange(0, width, 2) / width))
         for axis, width in enumerate(widths)
     ]
+    # Angles stay in f64: in f32, those of far positions would lose digits.
     joined = np.concatenate(angles, 1)
     return np.stack([np.cos(joined), np.sin(joined)], -1).astype(np.float32)
 

@@ -73,6 +73,7 @@ class Layer(nn.Module):
         self.self_attn = Attention(width, settings.uint("num_attention_heads"))
         self.layer_norm2 = nn.LayerNorm(width, eps)
         inner = settings.uint("intermediate_size")
+        # The default of transformers, with which OpenAI's models were trained.
         self.mlp = MLP(width, inner, settings.text("hidden_act", default="quick_gelu"))
 
     def __call__(self, x: wx.Array) -> wx.Array:

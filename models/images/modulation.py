@@ -39,12 +39,14 @@ class ModulatedNorm(nn.Module):
 
     def __call__(self, x: wx.Array, time: wx.Array) -> wx.Array:
         """Map (n, tokens, width) and (n, width) to (n, tokens, width)."""
+        # Checkpoints have the scale's rows first here, and the shift's first in blocks.
         scale, shift = self.linear(nn.silu(time))[:, None].split(2, axis=-1)
         return modulate(self._norm(x), shift, scale)
 
 
 def modulate(x: wx.Array, shift: wx.Array, scale: wx.Array) -> wx.Array:
     """Normalise tokens, then scale and shift them."""
+    # Scales are differences to 1, so that weights of 0 leave the norm as it is.
     return x * (1.0 + scale) + shift
 
 

@@ -246,6 +246,7 @@ class SD3Transformer(Denoiser):
         tokens, text = self.pos_embed(x), self.context_embedder(text)
         for block in self.transformer_blocks:
             tokens, text = block(tokens, text, time)
+        # The last norm has the scale first, as that of the last block's text.
         scale, shift = self.norm_out.vectors(time)
         rows = self.proj_out(modulate(self.norm_out.norm(tokens), shift, scale))
         p = self.patch

@@ -30,6 +30,7 @@ class Attention(nn.Module):
 
     def __call__(self, x: wx.Array, bias: wx.Array) -> wx.Array:
         """Map (n, tokens, width) and (1, heads, tokens, tokens) to (n, tokens, width)."""
+        # T5's training scales the initial weights of queries instead of the scores.
         y = nn.attend(self.q(x), self.k(x), self.v(x), scale=1.0, mask=bias, heads=self._heads)
         return self.o(y)
 
@@ -120,6 +121,7 @@ class T5Encoder(nn.Module):
         Settings of config.json.
     """
 
+    # The first is another name of `shared`; only a decoder needs the others.
     ignored = (r"encoder\.embed_tokens\.weight", r"decoder\..*", r"lm_head\.weight")
 
     def __init__(self, settings: Settings) -> None:

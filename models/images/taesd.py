@@ -59,6 +59,7 @@ class TAESD(nn.Module):
 
     def encode(self, picture: wx.Array) -> wx.Array:
         """Return the latents of an image (n, height, width, 3)."""
+        # TAESD was trained on images from 0 to 1.
         return self.encoder((picture + 1.0) * 0.5)
 
     def decode(self, z: wx.Array) -> wx.Array:

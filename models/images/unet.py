@@ -47,6 +47,7 @@ class Transformer(nn.Module):
     """Transformer blocks over the pixels of an image, plus the residual."""
 
     def __init__(self, shape: _Shape, width: int, heads: int, depth: int) -> None:
+        # The published code fixes this epsilon; `norm_eps` is for the norms outside.
         self.norm = nn.GroupNorm(shape.groups, width, 1e-6, pytorch_compatible=True)
         made = nn.Linear if shape.linear else _one_pixel
         self.proj_in = made(width, width)

@@ -52,6 +52,7 @@ class FeedForward(nn.Module):
     """A gated feed-forward network (Shazeer 2020)."""
 
     def __init__(self, width: int) -> None:
+        # Three matrices of 8/3 of the width are as large as two of 4 times.
         inner = int(width / 3 * 8)
         self.w1 = nn.Linear(width, inner, bias=False)
         self.w2 = nn.Linear(inner, width, bias=False)
@@ -241,6 +242,7 @@ def _pad(x: wx.Array, filler: wx.Array) -> wx.Array:
 def _make_places(rows: int, columns: int, text_tokens: int) -> Places:
     """Return the positions of all tokens; an image follows its text, padding is at the origin."""
     text = text_tokens + -text_tokens % MULTIPLE
+    # The text begins at 1, so its last token is at `text`, and the image's time comes next.
     picture = grid_places((text + 1, 0, 0), (1, rows, columns))
     filled = np.zeros((-len(picture) % MULTIPLE, 3), np.int64)
     return np.concatenate([picture, filled, grid_places((1, 0, 0), (text, 1, 1))])
