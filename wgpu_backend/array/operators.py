@@ -50,7 +50,7 @@ Binary = Callable[[Any, Any], "Array"]
 
 
 def binary_function(op: Op[...], name: str = "", *, floats: bool = False) -> Binary:
-    """Make a function of two values, in the type they are promoted to; `floats` needs floats."""
+    """Make a function of two values in their promoted type, converted to floats if `floats`."""
     name = name or op.name
 
     def function(a: Any, b: Any, /) -> Array:

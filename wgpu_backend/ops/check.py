@@ -27,7 +27,7 @@ def require(condition: bool, error: type[BackendError], message: str) -> None:
 
 
 def describe(value: object) -> str:
-    """Describe a misplaced value in a few words, for an error message."""
+    """Describe a value of the wrong type in a few words, for an error message."""
     text = " ".join(repr(value).split())
     return text if len(text) < LONG else f"of type {type(value).__name__}"
 

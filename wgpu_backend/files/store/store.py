@@ -408,7 +408,7 @@ def _is_incoming(path: Path) -> bool:
 
 
 def _is_old(path: Path) -> bool:
-    """Return whether a file was not written or renamed for an hour."""
+    """Return whether the last write or rename of a file is over an hour ago."""
     try:
         facts = path.stat()
     except FileNotFoundError:

@@ -49,7 +49,7 @@ def attend(launch: Launch, capabilities: Capabilities) -> Launch:
 
 
 def attend_prepared(launch: Launch, capabilities: Capabilities) -> Launch | None:
-    """Attend after norms, rotation and cache write; None where buffers are too few."""
+    """Attend after norms, rotation and cache write; None if the device binds too few buffers."""
     if not has_bindings(capabilities, more_bindings(launch)):
         return None
     launch = by_lanes(launch)

@@ -31,7 +31,7 @@ class Rows:
         return self.shape[0]
 
     def __getitem__(self, which: slice) -> Bytes:
-        """Return (rows, row_nbytes), uint8; `which` has no step.
+        """Return the rows of a slice without a step: (rows, row_nbytes), uint8.
 
         Raises
         ------

@@ -222,7 +222,7 @@ class Parts:
 
 
 def _parts(joint: OpNode, graph: Graph) -> Parts | None:
-    """Find the parts of a `concat` of heads, or of the op that a rule made of one."""
+    """Find the parts of a `concat` of heads, or of the op that a fusion rule made of it."""
     if joint.op == JOIN:
         table = joint.operands["angles"] if joint.launch.count("pairs") else None
         turn = bool(joint.launch.choices["INTERLEAVED"])

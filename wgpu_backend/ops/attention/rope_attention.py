@@ -318,7 +318,7 @@ def _in_vectors(heads: Node) -> bool:
 
 
 def _lies_apart(q: Node, value: Node) -> bool:
-    """Return whether a value is outside the queries' tensor: its weight had another format."""
+    """Return whether values are in another tensor than queries: their weights' formats differ."""
     return value.storage is not q.storage
 
 

@@ -424,7 +424,7 @@ GATED = {
 
 
 def _times(name: str) -> Replace:
-    """Return the rule for a product that alone reads an activation."""
+    """Return the fusion rule for a multiplication that alone reads an activation."""
 
     def replace(node: OpNode, graph: Graph) -> Node | None:
         # Models write the gate first, so `b` is not looked at.

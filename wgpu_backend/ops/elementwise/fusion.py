@@ -359,7 +359,7 @@ def _find_maker(x: Node, graph: Graph) -> OpNode | None:
 
 
 def _reshape_chain(made: Chain, shape: Shape, wanted: Shape, graph: Graph) -> Chain | None:
-    """Return a chain over another shape, if its operands can be seen in that; else None."""
+    """Return a chain over another shape, if its operands can be viewed in it; else None."""
     seen = [_in_shape(y, shape, wanted, graph) for y in made[0]]
     found = [y for y in seen if y is not None]
     return (found, made[1]) if len(found) == len(seen) else None

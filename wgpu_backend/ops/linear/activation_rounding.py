@@ -183,7 +183,7 @@ def q8_pair_reference(x: Array, *, planar: bool = False) -> Array:
 
 @linear.fuses("linear", name="linear_q8", coarse=True)
 def product(node: OpNode, graph: Graph) -> Node | None:
-    """Round the activations of a product to eight bits, if its weight has an integer form."""
+    """Round the activations of a product to eight bits, if its format has integer products."""
     # Logits have "full": eight bits may change which token is the likeliest.
     if get_attributes(node.launch).precision != "default":
         return None
@@ -240,7 +240,7 @@ def norm_in_sixteen_bits(node: OpNode, graph: Graph) -> Node | None:
 
 @linear.fuses("linear", name="linear_q8_pair", exact=False)
 def precise_product(node: OpNode, graph: Graph) -> Node | None:
-    """Split the activations of a product of logits, or of any without f16, into two parts."""
+    """Split activations in two parts: those of logits, and on devices without fast f16 all."""
     precision = get_attributes(node.launch).precision
     known = graph.capabilities
     # There f16 is as fast, except for logits ("full"), which are never in f16.

@@ -1,4 +1,4 @@
-"""Fusion rules that write an epilogue onto a product: a sum, a gate."""
+"""Fusion rules that make a sum or a gate the epilogue of a product."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ def _round(groups: Array, nibbles: bool) -> Array:
 
 
 def _for_nibbles(halves: Array) -> Array:
-    """Return the factors of nibbles and of bytes, instead of those of two nibbles."""
+    """Return the factors by which kernels multiply a low nibble and a whole byte."""
     # Kernels multiply the low nibble by `first`, and the whole byte, low + 16 high, by `second`.
     second = (halves[..., 16:].astype(np.float32) / 16).astype(np.float16)
     first = halves[..., :16].astype(np.float32) - second.astype(np.float32)

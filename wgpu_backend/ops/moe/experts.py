@@ -222,7 +222,7 @@ def _in_groups(launch: Launch) -> bool:
 
 
 def is_plain(launch: Launch) -> bool:
-    """Return whether rows may have any length, which takes a kernel of its own."""
+    """Return whether rows may have any length, which needs a separate kernel."""
     return launch.shader == PLAIN
 
 
@@ -250,7 +250,7 @@ def _use_tiles(launch: Launch) -> Launch:
 
 
 def count_tiles(pairs: int, experts: int, size: int) -> int:
-    """Return how many tiles the pairs need at most, whatever they choose."""
+    """Return how many tiles the pairs need at most, for any choice of experts."""
     # Each expert may leave one tile partly empty. Tiles without pairs return at once.
     return pairs // size + experts
 

@@ -18,7 +18,7 @@ NAME = "sparse_mixer"
 
 @op(dense=("x",), trusted=True)
 def sparse_mixer(x: Node, ids: Node, *, margin: float) -> Launch:
-    """Weigh each chosen expert by a softmax over experts of nearly its score, but no better.
+    """Weigh each chosen expert by a softmax over itself and experts of slightly lower scores.
 
     Source: Liu et al. 2023, "Sparse Backpropagation for MoE Training", algorithm 1, without the
     noise.

@@ -306,7 +306,7 @@ def random_randint_reference(
 
 
 def fractions(key: Array, shape: Sequence[int], dtype: DType = F32) -> Array:
-    """Draw numbers from 0 up to 1, f32."""
+    """Draw uniform numbers from 0 to 1, excluded, f32."""
     bits = words(key, math.prod(shape)).astype(np.float32) * np.float32(2**-32)
     # Rounding to the type could give 1.
     return np.minimum(bits, np.float32(BELOW_ONE[dtype])).reshape(tuple(shape))

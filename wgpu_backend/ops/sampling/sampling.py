@@ -338,7 +338,7 @@ def resolve_tokens_reference(ids: Array, token_slots: Array) -> Array:
 
 
 def reference(slot: int) -> int:
-    """Return the id that stands for a slot's token; -1 stays free for no token."""
+    """Return the id that refers to a slot's token; -1 keeps meaning no token."""
     return -2 - slot
 
 

@@ -153,7 +153,7 @@ class ForwardingMailbox(Mailbox):
         self._sender.send_event(self._number, event)
 
     def fail(self, error: Exception) -> None:
-        """End with an error, unless it has ended."""
+        """End the request with an error, unless it has ended."""
         if not self.ended:
             self.error = error
             self._sender.send_error(self._number, error)

@@ -1,4 +1,4 @@
-"""Models in workers, as the server uses them, on the first device that is not bad."""
+"""Models in workers, as the server uses them, on the first healthy device."""
 
 from __future__ import annotations
 

@@ -341,7 +341,7 @@ def read_glm_call(body: Body, tagging: Tagging, *separators: str) -> Reader[None
 
 @lru_cache(maxsize=64)
 def _glm(tagging: Tagging) -> re.Pattern[str]:
-    """Return a pattern of a name before a parameter."""
+    """Return the pattern of a GLM call's name, followed by a parameter."""
     return re.compile(rf"\s*+({_GLM_NAME.pattern}+)\s*+(?={re.escape(tagging.parameter)})")
 
 

@@ -98,7 +98,7 @@ class Mamba(Family):
 
 @family("FalconMambaForCausalLM")
 class FalconMamba(Mamba):
-    """Mamba with norms of the values that a token selects."""
+    """Mamba with norms of dt, B and C."""
 
     normalised = True
 

@@ -35,7 +35,7 @@ GROUP = 32
 
 
 def layout(dtype: DType, cols: int) -> WeightLayout | None:
-    """Return the layout of rows of `cols` floats; None for blocks, and for broken groups."""
+    """Return the layout of rows of `cols` floats; None for blocks, or if groups are not whole."""
     if dtype not in (F32, F16, BF16) or cols % GROUP:
         return None
     small = dtype == F16
