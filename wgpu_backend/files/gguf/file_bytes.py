@@ -139,6 +139,7 @@ class FileBytes:
                 raise ModelError(f"{self.path}: {subject} asked of a closed file, open it again")
             try:
                 got = _fill(self._descriptor, out, offset)
+                # After the read, so that a write during it shows as well.
                 now = os.fstat(self._descriptor)
             except OSError as error:
                 raise GGUFError(f"{self.path}: {subject}: {error.strerror}") from error
@@ -161,6 +162,8 @@ class FileBytes:
             self._close()
 
     def _close(self) -> None:
+        # Cleared first: after a failed close, a second one could close another file that was given
+        # the same number.
         descriptor, self._descriptor = self._descriptor, None
         if descriptor is not None:
             os.close(descriptor)
@@ -230,4 +233,5 @@ def _read_once(descriptor: int, out: memoryview, offset: int) -> int:
     return len(data)
 
 
+# `os.read` allocates a buffer of its own, which this keeps small.
 _AT_ONCE = 1 << 20

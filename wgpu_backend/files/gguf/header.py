@@ -33,13 +33,17 @@ from wgpu_backend.files.gguf.file_bytes import FileBytes
 _FIRST_NBYTES = 1 << 20
 _MAX_KEYS = 65_536
 _MAX_TENSORS = 65_536
+# The specification's limit.
 _MAX_KEY_NBYTES = 65_535
 # ggml stores names in 64 bytes including a NUL.
 _MAX_NAME_NBYTES = 63
+# A key may hold a whole tokenizer.json, of tens of megabytes.
 _MAX_STRING_NBYTES = 64 << 20
+# GGML_MAX_DIMS of ggml.h.
 _MAX_DIMS = 4
 # The specification requires multiples of 8; llama.cpp accepts any power of two, and so does this.
 _MAX_ALIGNMENT = 1 << 20
+# The specification's value for files without the key general.alignment.
 _DEFAULT_ALIGNMENT = 32
 
 _STRING, _ARRAY = 8, 9
@@ -266,6 +270,7 @@ def _read_version(cursor: _Cursor) -> int:
             f"big-endian file of version {swapped}, needs little-endian; "
             "convert it with gguf-convert-endian"
         )
+    # Version 1 has counts and lengths of 32 bits; the parser reads them as 64 bits.
     if version not in (2, 3):
         cursor.fail(f"version {version}, needs 2 or 3")
     return version
@@ -345,6 +350,7 @@ def _read_tensor(cursor: _Cursor, check_types: bool) -> TensorInfo:
     n_dims = cursor.u32()
     if n_dims > _MAX_DIMS:
         cursor.fail(f"{n_dims} dimensions, at most {_MAX_DIMS}")
+    # The file has the contiguous dimension first.
     shape = tuple(cursor.u64() for _ in range(n_dims))[::-1]
     # A tensor may have no elements, but none of its axes may be longer than an i64 counts.
     if math.prod(max(length, 1) for length in shape) >= 2**63:

@@ -135,6 +135,7 @@ class _SplitFile(GGUFFile):
         first = parts[0]
         tensors = {name: info for part in parts for name, info in part.tensors.items()}
         header = Header(first.version, first.alignment, first.metadata, tensors, first.numbers)
+        # Empty, since the bytes are in the parts; None would mean that the file is closed.
         super().__init__(first.path, header, b"")
         self.paths = tuple(part.path for part in parts)
         self._parts = parts

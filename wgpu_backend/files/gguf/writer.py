@@ -183,6 +183,7 @@ def whole_file(path: Path, nbytes: int) -> Generator[BinaryIO]:
     """
     if path.exists():
         require_regular(path, path.stat().st_mode)
+    # In the same folder, since renaming is atomic only within one file system.
     draft = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         room = shutil.disk_usage(path.parent).free
@@ -223,6 +224,7 @@ def _encode_value(value: Value | np.generic) -> tuple[bytes, ...]:
     if isinstance(value, list):
         return struct.pack("<IIQ", _ARRAY, _STRING, len(value)), *map(_string, value)
     if isinstance(value, np.ndarray):
+        # Without NumPy's mark of the byte order, which the next line sets.
         kind = value.dtype.str[1:]
         array = np.ascontiguousarray(value, value.dtype.newbyteorder("<"))
         return struct.pack("<IIQ", _ARRAY, _NUMBERS[kind], value.size), array.tobytes()
@@ -236,6 +238,7 @@ def _number(value: float | np.generic) -> NDArray[np.generic]:
     if isinstance(value, bool):
         return np.array(value, "?")
     if isinstance(value, float):
+        # llama.cpp reads keys of floats as f32 alone.
         return np.array(value, "<f4")
     ranges = ((kind, np.iinfo(kind)) for kind in _INTEGERS)
     kind = next(kind for kind, info in ranges if info.min <= value <= info.max)

@@ -18,6 +18,7 @@ _PARTIAL = ("partial_rotary_factor", "rotary_pct", "rope_pct")
 _LOCAL = ("rope_local_base_freq", "local_rope_theta")
 _FULL, _SLIDING = "full_attention", "sliding_attention"
 _KINDS = ("default", "linear", "dynamic", "yarn", "llama3", "longrope", "su")
+# Phi-3's first files say `su` for LongRoPE.
 _LONG = ("longrope", "su")
 _YARN: Mapping[str, tuple[str, ...]] = {
     "yarn_ext_factor": ("extrapolation_factor",),

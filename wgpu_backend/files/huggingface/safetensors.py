@@ -66,6 +66,7 @@ def read_header(file: FileBytes) -> dict[str, StoredTensor]:
         The header does not fit the file, or itself; the message names the tensor and the numbers.
     """
     header, start = _header(file)
+    # The format reserves this name for texts, so no tensor may have it.
     header.pop("__metadata__", None)
     tensors = {name: _tensor(file, name, entry, start) for name, entry in header.items()}
     _require_filled(file.path, tensors, start, file.nbytes)
@@ -155,6 +156,7 @@ def _require_filled(
 ) -> None:
     """Check that tensor ranges are contiguous; reject overlaps and gaps."""
     end = start
+    # By size as well: an empty tensor begins where the next one does, and must come first.
     for tensor in sorted(tensors.values(), key=lambda tensor: (tensor.offset, tensor.nbytes)):
         if tensor.offset != end:
             raise ModelError(

@@ -64,6 +64,7 @@ def q5_1(values: Floats, importance: Floats | None, mean_square: Floats | None) 
 
 def q8_0(values: Floats, importance: Floats | None, mean_square: Floats | None) -> Bytes:
     """Quantise to an f16 scale and 32 quants of i8, ignoring importances."""
+    # As in ggml, -128 is not used, so that every quant has its negative.
     scale = np.abs(values).max(axis=1) / np.float32(127)
     rounded = half_away(values * reciprocal(scale)[:, None])
     quants = np.fmin(np.fmax(rounded, -127), 127).astype(np.int8)
@@ -154,6 +155,7 @@ def _base_3(trits: np.ndarray) -> Bytes:
 
 
 _NOTHING = np.float32(1e-15)
+# ggml's `kvalues_iq4nl`, denser around zero, where most weights are.
 _NUMBERS = np.array(
     [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113], np.float32
 )
@@ -190,6 +192,8 @@ def iq4_xs(values: Floats, importance: Floats | None, mean_square: Floats | None
 def mxfp4(values: Floats, importance: Floats | None, mean_square: Floats | None) -> Bytes:
     """Quantise to a power of two and 32 4-bit floats, ignoring importances."""
     largest = np.abs(values).max(axis=1)
+    # E8M0 has a bias of 127; the largest FP4 number is 6 = 1.5 · 2², so the exponent is 2 less (OCP
+    # Microscaling Formats 1.0, §6.3).
     exponent = np.floor(np.log2(largest)) + np.float32(125)
     exponent = np.where(largest > 0, np.fmax(exponent, 0), 0).astype(np.uint8)
     # Twice the value, so that magnitudes of the table and cells are whole numbers.
@@ -204,6 +208,7 @@ def _weights(values: Floats, importance: Floats | None) -> Floats:
     if importance is None:
         x = in_groups(values, 32)
         return x * x
+    # llama.cpp's `sigma2`, which is twice the mean of the squares.
     mean_square = squares(values) * np.float32(2 / values.shape[1])
     return in_groups(error_weights(importance, values, mean_square), 32)
 
@@ -221,6 +226,7 @@ def _search(x: Floats, weights: Floats) -> Floats:
     along, square = _products(1 / (-top / _NUMBERS[0]), x, weighted, weights)
     scale = np.where(square > 0, along / square, np.float32(0))
     best = scale * along
+    # The scales that llama.cpp tries: up to seven steps to both sides.
     for step in range(-7, 8):
         along, square = _products((np.float32(step) + _NUMBERS[0]) / top, x, weighted, weights)
         better = (square > 0) & (along * along > best * square)
@@ -244,6 +250,7 @@ def q2_k(values: Floats, importance: Floats | None, mean_square: Floats | None) 
     """Quantise to 16 4-bit scales and minima, 256 quants of 2 bits, and f16 scale and minimum."""
     x = in_groups(values, 16)
     if importance is None:
+        # As llama.cpp's `make_qkx2_quants` for this format, which compares absolute errors.
         search = affine(x, np.abs(x), 3, 15, -0.5, 0.1, absolute=True)
         found = _largest_as(15, search[0], search[1], len(values))
     else:
@@ -278,6 +285,7 @@ def q3_k(values: Floats, importance: Floats | None, mean_square: Floats | None) 
 
 def q4_k(values: Floats, importance: Floats | None, mean_square: Floats | None) -> Bytes:
     """Quantise to f16 scale and minimum, eight of each in 6 bits, and 256 quants of 4 bits."""
+    # The number of trials and the first one are llama.cpp's for this format.
     head, quants = _quantize_groups(values, importance, 15, 20, -1.0)
     return np.hstack([head, pairs(quants, 64)])
 
@@ -295,6 +303,7 @@ def q6_k(values: Floats, importance: Floats | None, mean_square: Floats | None) 
     scales, quants = symmetric(x, weights, 32)
     scale, stored = _signed_scales(scales.reshape(16, count), 128, 127)
     quants = in_blocks(_requantize_signed(x, quants, 32, scale, stored), count)
+    # llama.cpp fills such a block with zero bytes.
     zero = np.abs(scales.reshape(16, count)).max(axis=0) < _NOTHING
     quants[zero] = 0
     low = nibbles(quants).reshape(count, 2, 2, 2, 32)
@@ -362,6 +371,7 @@ def _signed_scales(scales: Floats, low: int, high: int) -> tuple[Bytes, Floats]:
     some = np.abs(top) > (0 if high == 31 else _NOTHING)
     scale = f16_bytes(np.where(some, 1 / inverse, np.float32(0)))
     stored = round_clip(inverse * scales, -low, high)
+    # Q3_K stores scales plus 32: -32 makes the zero bytes that llama.cpp leaves there.
     return scale, np.where(some, stored, np.float32(-low if high == 31 else 0))
 
 

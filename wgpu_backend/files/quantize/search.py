@@ -80,6 +80,8 @@ def symmetric(x: Floats, weights: Floats, steps: int) -> tuple[Floats, Floats]:
     quants = round_clip(-np.float32(steps) / top * x, -steps, steps - 1)
     along, square = _products(weighted, weights, quants)
     scale = ratio(along, square)
+    # With the best scale for given quants, the error is a constant minus along² / square, which
+    # is this product: the largest one has the least error.
     best = scale * along
     # The scales that llama.cpp's `make_qx_quants` tries: tenths of a step to both sides.
     for step in (*range(-9, 0), *range(1, 10)):
@@ -193,9 +195,11 @@ def _line(
     sum_xq = total(product * x)
     np.multiply(product, quants, out=product)
     sum_qq = total(product)
+    # Cramer's rule for the two normal equations.
     determinant = sum_w * sum_qq - sum_q * sum_q
     scale = (sum_w * sum_xq - sum_x * sum_q) / determinant
     low = (sum_qq * sum_x - sum_q * sum_xq) / determinant
+    # The stored minimum lowers values only: a line above 0 is fitted again, through the origin.
     above = low > 0
     scale = np.where(above, sum_xq / sum_qq, scale)
     return scale, np.where(above, np.float32(0), low), determinant > 0
@@ -241,6 +245,7 @@ def _descend(
     for i in range(len(x)):
         old, w = quants[i], weights[i]
         rest, rest_square = along - weighted[i] * old, square - w * old * old
+        # llama.cpp's `make_q3_quants` checks the first sum alone, `make_qp_quants` both.
         allowed = rest > 0 if low < 0 else (rest > 0) & (rest_square > 0)
         new = round_clip(x[i] * rest_square / rest, low, high)
         new_along, new_square = rest + weighted[i] * new, rest_square + w * new * new

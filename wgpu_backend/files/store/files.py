@@ -64,6 +64,7 @@ def replace(path: Path, data: bytes, *, private: bool = False) -> None:
 def settle(written: Path, path: Path) -> None:
     """Give a closed file its final name, once all of it is on the disk."""
     with written.open("r+b") as file:
+        # Before the rename: otherwise a power cut could leave the final name without its bytes.
         os.fsync(file.fileno())
     written.replace(path)
     try:
@@ -72,6 +73,7 @@ def settle(written: Path, path: Path) -> None:
         # Windows cannot open folders.
         return
     try:
+        # The rename lasts only once the folder is on the disk as well.
         os.fsync(folder)
     finally:
         os.close(folder)
@@ -106,6 +108,7 @@ def sha256(path: Path, report: ProgressCallback = lambda _: None) -> str:
 
 
 # Number of parts of a blob, unless they would be too small or too large.
+# Ollama makes as many.
 PARTS = 16
 
 
@@ -133,6 +136,7 @@ class Part:
 
     def save(self) -> None:
         """Record the progress."""
+        # Ollama's names of the fields: it may resume this pull.
         fields = {
             "N": self.number,
             "Offset": self.offset,
@@ -192,6 +196,7 @@ def kept_parts(path: Path, size: int) -> list[Part] | None:
         for note in _notes(path):
             value = json.loads(note.read_text())
             found.append(Part(value["N"], value["Offset"], value["Size"], value["Completed"], note))
+        # A folder lists its files in any order, and by name 10 would come before 2.
         found.sort(key=lambda part: part.offset)
         at = 0
         for part in found:

@@ -50,6 +50,7 @@ from wgpu_backend.files.store.store import Entry, Store, require_room
 from wgpu_backend.files.store.stored import create, read_config
 
 STREAMS = 4
+# Ollama's limits, so that both programs plan the same parts.
 MIN_PART, MAX_PART = 100_000_000, 1_000_000_000
 TRIES = 6
 STALL_SECONDS = 30.0
@@ -62,6 +63,7 @@ _LOOK_SECONDS = 0.2
 _BUSY = {408, 429, 500, 502, 503, 504}
 # Key of a config blob with the digests of the split file that a model was made from.
 _PARTS = "parts"
+# A retry does not help: the file is gone, or this client may not have it.
 _REFUSED = {401, 403, 404, 410}
 
 Wait = Callable[[float], None]
@@ -262,6 +264,7 @@ class Puller:
         if attempt >= TRIES - 1:
             reason = str(error) or type(error).__name__
             raise RegistryFailed(f"{url}: {reason}, after {TRIES} tries") from error
+        # Short sleeps, so that a cancelled pull does not last up to 30 seconds longer.
         for _ in range(round(min(2.0**attempt, 30.0) / _LOOK_SECONDS)):
             self._check()
             self._wait(_LOOK_SECONDS)
@@ -515,6 +518,7 @@ def _read_limited(response: httpx2.Response) -> bytes:
 def _require_range(response: httpx2.Response, start: int, part: Part) -> None:
     """Raise unless a response has the requested part."""
     status = response.status_code
+    # The whole file is the requested part if it is as long as that.
     if status == 200 and start == 0:
         length = response.headers.get("Content-Length")
         if length is None or length == str(part.size):
@@ -616,6 +620,7 @@ def find_parts(files: list[HubFile], name: ModelName) -> list[HubFile]:
     sets: dict[tuple[str, int], dict[int, HubFile]] = {}
     for file in files:
         found = PART_NAME.fullmatch(file.path)
+        # Repositories have image projectors under such names, besides the language model.
         if found and "mmproj" not in found[1].rpartition("/")[2].lower():
             sets.setdefault((found[1], int(found[3])), {})[int(found[2])] = file
     tags = [_DEFAULT, ""] if name.tag == "latest" else [name.tag]

@@ -91,6 +91,7 @@ class _Upload:
         """Return the final parameters: the digest, and for a storage service the checksum."""
         found = {"digest": self.layer.digest}
         if self.redirected:
+            # S3's ETag of a multipart upload: the MD5 of the parts' MD5s, and the number of parts.
             sums = [hashlib.md5(each, usedforsecurity=False).digest() for each in self._parts(part)]
             whole = hashlib.md5(b"".join(sums), usedforsecurity=False).hexdigest()
             found["etag"] = f"{whole}-{len(sums)}"
