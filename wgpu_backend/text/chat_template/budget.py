@@ -175,8 +175,10 @@ class Budget:
         while stack and total <= cap:
             item = stack.pop()
             if isinstance(item, str):
+                # Within a list, a text has two quotes, a comma and a space.
                 total += len(item) + 4
             elif isinstance(item, int):
+                # A decimal digit is over three bits, so this is at least the number of digits.
                 total += 8 + item.bit_length() // 3
             else:
                 total += _VALUE_CHARS

@@ -209,6 +209,7 @@ def _check_add(budget: Budget, left: object, right: object) -> None:
     if isinstance(left, str) and isinstance(right, str):
         budget.allow(len(left) + len(right))
     elif isinstance(left, list | tuple) and isinstance(right, list | tuple):
+        # A list has a pointer of 8 bytes for each item.
         budget.reserve(8 * (len(cast("list[object]", left)) + len(cast("list[object]", right))))
 
 
@@ -219,6 +220,7 @@ def _check_multiply(budget: Budget, left: object, right: object) -> None:
         elif isinstance(count, int) and isinstance(value, list | tuple):
             budget.reserve(8 * len(cast("list[object]", value)) * count)
     if isinstance(left, int) and isinstance(right, int):
+        # A product has at most as many bits as its factors together.
         budget.allow_bits(left.bit_length() + right.bit_length())
 
 

@@ -63,6 +63,7 @@ class Matcher:
         """
         found = np.frombuffer(self._library.compute_bitmask(), "<u4")
         self._require_sound()
+        # A copy, because an array over bytes is read-only.
         mask = found[: mask_words(self._rows)].astype(np.uint32)
         if left := self._rows % 32:
             mask[-1] &= np.uint32((1 << left) - 1)

@@ -70,6 +70,7 @@ class ClipTokenizer:
         text : str
             Any text; lone surrogates become U+FFFD.
         """
+        # UTF-16 joins pairs of surrogates; only lone ones are then replaced.
         text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
         ids: list[int] = []
         for fragment in self._splitter.split(text):

@@ -206,6 +206,7 @@ class LibraryEncoder:
         return ids if self._tokens is None else [token for token in ids if token < self._tokens]
 
 
+# Bit 31 is set in units with a replacement. It is compared as well, so these match no byte.
 _LABEL = 1 << 31 | 0xFF
 _VALUE = (1 << 31) - 1
 
@@ -444,6 +445,7 @@ def _sentencepiece(source: Source) -> TextEncoder:
 
 
 def _prefix_and_escape(text: str, first: bool) -> str:
+    # SentencePiece's dummy prefix: the first word gets the tokens of the same word after a space.
     return (SPACE if first else "") + text.replace(" ", SPACE)
 
 
@@ -453,6 +455,7 @@ def _scored_merges(source: Source) -> list[tuple[str, str]]:
     mergeable = (TokenType.NORMAL, TokenType.USER_DEFINED, TokenType.UNUSED, TokenType.UNDEFINED)
     vocab = {text: i for text, i in source.vocabulary.ids.items() if types[i] in mergeable}
     merges: list[tuple[str, str]] = []
+    # Sorting is stable, also in reverse: of equal scores the lower id comes first.
     for text in sorted(vocab, key=lambda text: scores[vocab[text]], reverse=True):
         for cut in range(1, len(text)):
             left = text[:cut]
@@ -499,6 +502,8 @@ def _unigram(source: Source) -> TextEncoder:
 def _score_pieces(source: Source) -> list[tuple[str, float]]:
     """List pieces by id, each with its score."""
     texts, scores, types = source.vocabulary.texts, source.vocabulary.scores, source.special.types
+    # Scores are logarithms of probabilities, so the 0 of user-defined pieces is above all others;
+    # llama.cpp does the same.
     best = max(scores)
     # A piece with a space in it never matches: by then every space has become a ▁.
     return [

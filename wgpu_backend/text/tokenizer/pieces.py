@@ -16,6 +16,7 @@ SPACE = "▁"
 
 def _gpt2_alphabet() -> dict[str, int]:
     """Map GPT-2's printable stand-ins to the bytes that they mean."""
+    # Without space, control characters and the soft hyphen 0xAD, as in GPT-2's code.
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = [byte for byte in range(256) if byte not in printable]
     return {chr(byte): byte for byte in printable} | {

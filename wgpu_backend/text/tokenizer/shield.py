@@ -27,8 +27,10 @@ class Shield:
         """Put a mark inside each control token that a text spells."""
         text = self.unmark(text)
         for spelled, _ in self._control.find_present(text):
+            # One pass misses overlapping spellings: `aaa` has two of `aa`, and keeps one.
             while spelled in text:
                 text = text.replace(spelled, _broken(spelled))
+                # A mark cannot break a single character, so the loop would not end.
                 if len(spelled) == 1:
                     break
         return text

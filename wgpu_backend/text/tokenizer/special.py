@@ -35,6 +35,7 @@ _ROLES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "bos": (("bos_token_id",), ()),
     "eos": (("eos_token_id",), ()),
     "unk": (("unknown_token_id",), ()),
+    # The format itself misspells this key.
     "sep": (("seperator_token_id",), ()),
     "pad": (("padding_token_id",), ()),
     "mask": (("mask_token_id",), ()),
@@ -76,7 +77,9 @@ _ADDS_EOS = ("t5",)
 # [CLS] is added whatever add_bos_token is, as in llama.cpp.
 _ADDS_ALWAYS = (("bert", "bos"),)
 
+# As in llama.cpp: an infill also ends where padding or another file would follow.
 _ENDING_ROLES = ("eos", "eot", "eom", "fim_pad", "fim_rep", "fim_sep")
+# Control tokens leave no text, but the parser of the Harmony format needs these.
 _ALWAYS_SHOWN = ("<|channel|>", "<|message|>", "<|start|>", "<|constrain|>")
 _PHI3_KEEPS_SPACE = ("<unk>", "<s>", "<|endoftext|>")
 _JINA_CODES = ("jina-v2-de", "jina-v2-es", "jina-v2-code")
@@ -219,6 +222,7 @@ def _find_strips(
     metadata: Mapping[str, object], vocabulary: Vocabulary, matched: list[int]
 ) -> tuple[frozenset[int], frozenset[int]]:
     ids = vocabulary.ids
+    # Files have no key for this, so llama.cpp decides by names as well.
     name = str(metadata.get("general.name", "")).lower()
     pre = read_text(metadata, "pre") or ""
     architecture = str(metadata.get("general.architecture", ""))

@@ -78,6 +78,7 @@ def read_vocabulary(metadata: Mapping[str, object]) -> Vocabulary:
     model = read_text(metadata, "model")
     if model is None:
         raise TokenizerError(f"tokenizer: metadata has no {_PREFIX}model, needs one")
+    # llama.cpp gives empty tokens these texts, too; a text must not occur twice.
     texts = [text or f"[EMPTY_{i}]" for i, text in enumerate(_strings(metadata, "tokens"))]
     if not texts:
         raise TokenizerError(f"tokenizer: {_PREFIX}tokens has 0 tokens, needs at least 1")
@@ -164,6 +165,7 @@ def _read_typed(metadata: Mapping[str, object], key: str, kind: type) -> object 
     value = metadata.get(_PREFIX + key)
     if isinstance(value, np.generic):
         value = cast("object", value.item())
+    # `isinstance` would accept a bool as an id, since bool is a kind of int in Python.
     if value is None or type(value) is kind:
         return value
     raise TokenizerError(
