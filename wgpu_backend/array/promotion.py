@@ -57,7 +57,7 @@ COMPLEX: dict[str, Callable[..., Array]] = {}
 
 
 def call_complex(name: str, *operands: Any) -> Array:
-    """Call a function for complex64; DTypeError if it has no meaning there."""
+    """Call a function for complex64; DTypeError if it is undefined for complex numbers."""
     if name not in COMPLEX:
         raise DTypeError(f"{name}: complex64, needs real numbers; real, imag and abs give some")
     return COMPLEX[name](*operands)

@@ -65,7 +65,7 @@ _WAIT_NANOSECONDS = 100_000_000
 
 
 def is_installed() -> bool:
-    """Return whether the package is there."""
+    """Return whether the package is installed."""
     return find_spec("wgpudawn") is not None
 
 
@@ -234,7 +234,7 @@ class DawnCalls(Native):
 
 
 def _ignore(*_: object) -> None:
-    """Ignore how work ended: a loss is reported by a callback of its own."""
+    """Ignore the status of finished work: a separate callback reports a loss."""
 
 
 class DawnMapping:

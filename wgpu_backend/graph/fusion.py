@@ -169,7 +169,7 @@ class Graph:
     # For rules.
 
     def producer(self, operand: Node, *ops: str) -> OpNode | None:
-        """Return the node that writes all that `operand` sees, if one of these ops made it.
+        """Return the node that writes every value of `operand`, if one of these ops made it.
 
         None also where several ops write that storage, or `operand` is a part of it or strided.
         """

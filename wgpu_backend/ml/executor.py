@@ -175,7 +175,7 @@ def join_pieces(data: Pieces) -> memoryview:
 
 
 def weight_values(dtype: DType, data: Pieces, spec: Spec) -> Array:
-    """Return the values that `spec` sees of a whole weight's bytes; block formats as f32."""
+    """Return the values that `spec` selects from a whole weight's bytes; block formats as f32."""
     whole = join_pieces(data)
     size = len(whole) // dtype.block_nbytes * dtype.block
     return apply_strides(dequantise(dtype, whole, Spec.dense((size,), dtype)), spec).copy()

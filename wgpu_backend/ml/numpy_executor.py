@@ -244,7 +244,7 @@ def _narrow(result: Array, out: Spec) -> Array:
 
 @dataclass(frozen=True, slots=True)
 class NumpyResult:
-    """Outputs that are there already."""
+    """The outputs of a run, which are computed already."""
 
     arrays: list[Array]
 

@@ -376,7 +376,7 @@ class Experts(Module):
     def _run_shared(
         self, shared: MLP, x: Tensor, residual: Tensor | None, gate: Tensor | None = None
     ) -> Tensor:
-        """Run the network of all tokens, with its gate if there is one."""
+        """Run the shared experts' network, with its gate if there is one."""
         if gate is None:
             return shared.forward(x, residual)
         y = shared.forward(x).mul(gate.sigmoid())

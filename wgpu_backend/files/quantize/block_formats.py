@@ -214,7 +214,7 @@ def _weights(values: Floats, importance: Floats | None) -> Floats:
 
 
 def _cells(values: Floats) -> np.ndarray:
-    """Return indices of cells, clipped to the first and the last."""
+    """Return the indices of cells of width 1/2, clipped to the first and last cell."""
     cells = np.floor(2 * values)
     np.fmin(np.fmax(cells, _CELLS[0], out=cells), _CELLS[-1], out=cells)
     return (cells - _CELLS[0]).astype(np.intp)

@@ -1,4 +1,4 @@
-"""Folding axes of a tensor: `reduce`, in as many stages as there are values.
+"""Reduction of a tensor's axes: `reduce`, in as many stages as the values need.
 
 Parts of every output are folded first, then their results. Sums are in f32, by many partial sums.
 """
