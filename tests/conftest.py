@@ -63,15 +63,21 @@ def pytest_configure(config: pytest.Config) -> None:
     # A shell that begins tests in the background has SIGINT ignored, which children inherit.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    # What the first process draws is passed on to those it starts.
     representative = config.option.share == "representative"
     if config.option.seed is None:
-        config.option.seed = 0 if representative else secrets.randbelow(1 << 31)
+        drawn = 0 if representative else secrets.randbelow(1 << 31)
+        config.option.seed = getattr(config, "workerinput", {}).get("seed", drawn)
     if config.option.draws is None:
         config.option.draws = 1 if representative else 4
     if config.getoption("--count-cases"):
         COUNTER.append(CaseCounter())
         config.pluginmanager.register(COUNTER[0])
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Give a process that pytest-xdist starts the seed, which chooses the cases as well."""
+    node.workerinput["seed"] = node.config.option.seed
 
 
 def pytest_report_header(config: pytest.Config) -> str:

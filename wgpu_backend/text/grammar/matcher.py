@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -45,6 +46,13 @@ class Matcher:
     def is_accepting(self) -> bool:
         """Return whether the tokens so far are a complete text of the grammar."""
         return self._library.is_accepting()
+
+    def __getattr__(self, name: str) -> bool:
+        """Return `is_ended` or `is_accepting` by the name it had one release ago."""
+        if name not in ("ended", "accepting"):
+            raise AttributeError(f"'Matcher' object has no attribute {name!r}")
+        warnings.warn(f"Matcher.{name} is is_{name}", DeprecationWarning, stacklevel=2)
+        return self.is_ended if name == "ended" else self.is_accepting
 
     def mask(self) -> Mask:
         """Return the tokens that may come next, including end tokens where the text may end.
