@@ -245,9 +245,7 @@ def test_states_cannot_be_shifted(make):
     talk = make(Hybrid)
     talk.ask(TOKENS[:100])
     assert not talk.cache.can_shift(0, 32, 64)
-    with pytest.raises(
-        ContextError, match="positions 32 to 64 of a sequence of 100 cannot be removed"
-    ):
+    with pytest.raises(ContextError, match="cannot remove positions 32 to 64 of 100"):
         talk.cache.shift(0, 32, 64)
 
 

@@ -208,7 +208,7 @@ def test_states_are_pooled_as_the_engine_does(path, model):
         np.testing.assert_allclose(context.get_embeddings_seq(1), states.mean(axis=0), **CLOSE)
         with pytest.raises(ContextError, match="gives embeddings"):
             context.get_logits()
-        with pytest.raises(ContextError, match="sequence 0 has 0 states"):
+        with pytest.raises(ContextError, match="the last batch has no tokens of sequence 0"):
             context.get_embeddings_seq(0)
 
 

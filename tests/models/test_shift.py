@@ -41,6 +41,6 @@ def test_learned_positions_and_chunks_cannot_move(path, name):
     with running(path, NumpyExecutor(), 192) as model:
         model.anew(TOLD)
         assert not model.cache.can_shift(0, 21, 60)
-        with pytest.raises(ContextError, match="21 to 60 of a sequence of 100 cannot be removed"):
+        with pytest.raises(ContextError, match="cannot remove positions 21 to 60 of 100"):
             model.cache.shift(0, 21, 60)
         assert model.cache.length(0) == 100
