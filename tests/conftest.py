@@ -49,7 +49,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--every-case", action="store_true", help="whole grids and rare cases, not a few of them"
     )
     parser.addoption("--seed", type=int, help="of drawn operands; by default another in each run")
-    parser.addoption("--draws", type=int, help="drawn operands for each case; by default 1 or 4")
+    parser.addoption("--draws", type=int, help="drawn operands for each case; by default 1")
     parser.addoption("--chat-templates", metavar="FOLDER", help="more templates to compare with")
     parser.addoption(
         "--share",
@@ -68,7 +68,7 @@ def pytest_configure(config: pytest.Config) -> None:
         drawn = 0 if representative else secrets.randbelow(1 << 31)
         config.option.seed = getattr(config, "workerinput", {}).get("seed", drawn)
     if config.option.draws is None:
-        config.option.draws = 1 if representative else 4
+        config.option.draws = 1
     if config.getoption("--count-cases"):
         COUNTER.append(CaseCounter())
         config.pluginmanager.register(COUNTER[0])
