@@ -94,7 +94,8 @@ $(DAWN)/wgpudawn: pyproject.toml | $(DEV_STAMP)
 test-dawn: $(DAWN)/wgpudawn ## Run the device's tests on Dawn, the other implementation of WebGPU
 	@$(PY) .ci/gpu_driver.py
 	@PYTHONPATH="$(abspath $(DAWN))" WGPU_BACKEND_IMPLEMENTATION=dawn \
-		$(PYTEST) -m "not slow" tests/device tests/kernels/gpu/test_matrix.py $(ARGS)
+		$(PYTEST) -m "not slow" tests/device tests/kernels/gpu/test_matrix.py \
+		tests/ml/calibration/test_implementations.py $(ARGS)
 
 .PHONY: lint
 lint: $(DEV_STAMP) ## Look for mistakes and departures from the style (ruff)

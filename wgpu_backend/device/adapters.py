@@ -109,6 +109,12 @@ def _is_one(a: DeviceInfo, b: DeviceInfo) -> bool:
     return (a.api, a.pci_id, a.name) == (b.api, b.pci_id, b.name)
 
 
+def requested_implementation(info: DeviceInfo, implementation: str | None) -> str:
+    """Return the implementation that a caller, an opened device or the environment names."""
+    variable = "WGPU_BACKEND_IMPLEMENTATION"
+    return implementation or info.implementation or os.environ.get(variable) or "auto"
+
+
 def find_adapter(
     info: DeviceInfo, implementation: str | None = None
 ) -> tuple[DeviceInfo, wgpu.GPUAdapter]:
@@ -125,8 +131,7 @@ def find_adapter(
     DeviceError
         The implementation is unknown, not installed, or does not have the adapter.
     """
-    variable = "WGPU_BACKEND_IMPLEMENTATION"
-    name = implementation or info.implementation or os.environ.get(variable) or "auto"
+    name = requested_implementation(info, implementation)
     subject = f"device {info.id}: implementation {name!r}"
     if name not in (*IMPLEMENTATIONS, "auto"):
         raise DeviceError(f"{subject}: known are auto, {' and '.join(IMPLEMENTATIONS)}")
@@ -279,6 +284,13 @@ def Devices() -> DeviceList:
     listed once.
     """
     return DeviceList([*_add_dawn(merge_apis([info for info, _ in adapters()])), _numpy_device()])
+
+
+def find_device(which: str | DeviceInfo | None) -> DeviceInfo:
+    """Return the device of a name, see ``Devices().find``; the best one for None."""
+    if isinstance(which, DeviceInfo):
+        return which
+    return Devices()[0] if which is None else Devices().find(which)
 
 
 # Features that kernels, timings or uploads use where they are.

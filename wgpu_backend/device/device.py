@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from wgpu_backend.device import dawn
 from wgpu_backend.device.adapters import (
-    Devices,
     find_adapter,
+    find_device,
     open_adapter,
     read_capabilities,
 )
@@ -109,7 +109,7 @@ class Device:
         DeviceError
             There is no such adapter, or it is the NumPy device, which needs no opening.
         """
-        info = Devices()[0] if which is None else Devices().find(which)
+        info = find_device(which)
         if info.kind == "cpu":
             raise DeviceError(
                 "device cpu: it computes with NumPy and is not opened, a GPU or a software "

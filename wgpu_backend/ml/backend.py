@@ -451,16 +451,20 @@ def _count_nbytes(weight: Tensor) -> int:
 
 
 def _wgpu(params: BackendParams) -> Executor:
+    from wgpu_backend.device.adapters import find_device
     from wgpu_backend.device.device import Device
+    from wgpu_backend.ml.calibration.implementations import pick_implementation
     from wgpu_backend.ml.calibration.probe import probe_capabilities
     from wgpu_backend.ml.wgpu.executor import WgpuExecutor
 
-    profile = params.profile
+    profile, info = params.profile, find_device(params.device)
+    race = params.self_test and params.native
+    picked = pick_implementation(info, params.implementation, profile, race=race)
     device = Device.open(
-        params.device,
+        info,
         profile=profile,
         native=params.native,
-        implementation=params.implementation,
+        implementation=picked or params.implementation,
     )
     executor = WgpuExecutor(device)
     try:

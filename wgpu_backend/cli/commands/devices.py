@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 def devices(as_json: Json = False, debug: Debug = False) -> None:
     """List the devices of this machine, best first."""
     from wgpu_backend.device.adapters import Devices
+    from wgpu_backend.ml.calibration.implementations import explain, has_choice, recall
 
     found = Devices()
     if as_json:
@@ -28,6 +29,9 @@ def devices(as_json: Json = False, debug: Debug = False) -> None:
         if info.matrix is not None:
             unit = f"{info.matrix.m}x{info.matrix.n}x{info.matrix.k}"
             note(f"{info.id}: matrix units f16 {unit} with sums in f32, by --implementation dawn")
+            if has_choice(info):
+                race = recall(info, "full")
+                note(explain(info, race) if race else f"{info.id}: auto decides at the first use")
         elif "dawn" in info.implementations:
             note(f"{info.id}: --implementation dawn opens it; it lists no matrix units")
     # NumPy's device comes last, so it is the first only if there is no adapter.

@@ -12,11 +12,12 @@ import typer
 
 from wgpu_backend.cli.console import human_seconds, log_as_notes, note, print_table, print_text
 from wgpu_backend.cli.failures import UsageError, brief
-from wgpu_backend.cli.options import Debug, Device, Json, Profile
+from wgpu_backend.cli.options import Debug, Device, Json, Profile, ProfileName
 from wgpu_backend.cli.progress import bar
 
 if TYPE_CHECKING:
     from wgpu_backend.dtypes import DType
+    from wgpu_backend.graph.capabilities import DeviceInfo
     from wgpu_backend.ml.calibration.tuning import Compared, Measured, Tuning
 
 COLUMNS = ("kernel", "format", "columns", "rows × columns", "threads", "time", "GB/s", "")
@@ -33,16 +34,20 @@ def tune(
     profile: Profile = "full",
     debug: Debug = False,
 ) -> None:
-    """Find the fastest kernels of a device and store the choice."""
+    """Find the fastest kernels and WebGPU implementation of a device and store the choice."""
     from wgpu_backend.cli.loading import find_gpu
+    from wgpu_backend.device.adapters import find_device
     from wgpu_backend.ml.backend import BackendParams, make_executor
     from wgpu_backend.ml.calibration import tuning, tuning_cache
     from wgpu_backend.ml.wgpu.executor import WgpuExecutor
 
     formats = _parse_formats(only)
     log_as_notes()
+    info = find_device(find_gpu(device))
+    # First, as the kernels are tuned for the implementation that `auto` uses from then on.
+    _compare_implementations(info, profile)
     # Without fusion, so that each kernel is measured on its own.
-    executor = make_executor("wgpu", BackendParams(find_gpu(device), profile, fusion=False))
+    executor = make_executor("wgpu", BackendParams(info, profile, fusion=False))
     assert isinstance(executor, WgpuExecutor)
     try:
         with bar(f"Tuning {executor.info.name}") as progress:
@@ -54,6 +59,16 @@ def tune(
     changed = sum(m.chosen and not m.default for m in found.tiles)
     of = sum(m.chosen for m in found.tiles)
     note(f"{changed} of {of} differ from the defaults; stored in {path}")
+
+
+def _compare_implementations(info: DeviceInfo, profile: ProfileName) -> None:
+    """Measure Dawn and wgpu-native where both open the device, and store which `auto` uses."""
+    from wgpu_backend.ml.calibration import implementations
+
+    if implementations.has_choice(info):
+        race = implementations.run_race(info, profile)
+        implementations.remember(info, profile, race)
+        note(implementations.explain(info, race))
 
 
 def _print(found: Tuning, device: str, *, as_json: bool) -> None:

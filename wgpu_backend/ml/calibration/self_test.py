@@ -33,7 +33,7 @@ from wgpu_backend import dtypes
 from wgpu_backend.device.device import Device
 from wgpu_backend.device.interrupts import deliver, wait_until
 from wgpu_backend.errors import DeviceError
-from wgpu_backend.graph.capabilities import Capabilities
+from wgpu_backend.graph.capabilities import Capabilities, DeviceInfo
 from wgpu_backend.kernels import complete
 from wgpu_backend.kernels.cases import (
     LARGEST_ERROR,
@@ -544,7 +544,11 @@ def _find_wrong_rules(executor: Executor, run: Run) -> list[str]:
 
 def device_key(executor: Executor, profile: str) -> str:
     """Return the key of verdicts and measurements: adapter, driver, profile and shaders."""
-    info = executor.info
+    return adapter_key(executor.info, profile)
+
+
+def adapter_key(info: DeviceInfo, profile: str) -> str:
+    """Return the key of an adapter that need not be open; see `device_key`."""
     digest = sha256()
     for name, text in sorted(_shaders(files("wgpu_backend.shaders"), "")):
         digest.update(name.encode() + b"\0" + text)
