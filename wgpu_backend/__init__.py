@@ -76,6 +76,7 @@ if TYPE_CHECKING:
         DTypeError,
         GGUFError,
         GrammarError,
+        MediaError,
         ModelError,
         ModelNotFound,
         NoDeviceLeft,
@@ -158,9 +159,9 @@ _HOMES = {
     "engine.runner": "Head Runner",
     "errors": (
         "BackendError CacheFull ContextError ContextFull DTypeError DeviceError DeviceLost "
-        "GGUFError GrammarError ModelError ModelNotFound NoDeviceLeft OptionError OutOfMemory "
-        "PluginError QueueFull ShaderError ShapeError StoreError TemplateError TokenizerError "
-        "WorkerLost"
+        "GGUFError GrammarError MediaError ModelError ModelNotFound NoDeviceLeft OptionError "
+        "OutOfMemory PluginError QueueFull ShaderError ShapeError StoreError TemplateError "
+        "TokenizerError WorkerLost"
     ),
     "files.gguf.config": "Config",
     "files.gguf.reader": "open_gguf",
@@ -204,7 +205,7 @@ __all__ = [
     "Head",
     "LanguageModel", "Launch", "LeftOutWarning",
     "LoadCancelled",
-    "Model", "ModelError", "ModelNotFound", "NoDeviceLeft", "Node", "Op", "OpNode",
+    "MediaError", "Model", "ModelError", "ModelNotFound", "NoDeviceLeft", "Node", "Op", "OpNode",
     "OptionError", "OutOfMemory",
     "PagedCache",
     "PluginError", "PluginWarning", "QueueFull", "Recorded", "Request", "Result", "Runner",

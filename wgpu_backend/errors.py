@@ -16,7 +16,8 @@
      ├ TokenizerError(ValueError)   tokenizer unknown or inconsistent
      ├ TemplateError(ValueError)    a chat template failed or exceeded its caps
      ├ OptionError(ValueError)      an option is out of its range
-     │  └ GrammarError              a grammar that cannot be used, or that no token continues
+     │  ├ GrammarError              a grammar that cannot be used, or that no token continues
+     │  └ MediaError                a picture or sound that is damaged, too large or unknown
      ├ PluginError                  a file of one's own that cannot be imported
      ├ StoreError                   a store of models that cannot do what was asked
      │  └ ModelNotFound             no model of that name
@@ -101,6 +102,10 @@ class OptionError(BackendError, ValueError):
 
 class GrammarError(OptionError):
     """A grammar that cannot be used, or that no token of the vocabulary continues."""
+
+
+class MediaError(OptionError):
+    """A picture or sound that is damaged, truncated, too large or of an unknown format."""
 
 
 class PluginError(BackendError):

@@ -1,0 +1,1 @@
+"""Pictures and sounds in files, read into arrays."""

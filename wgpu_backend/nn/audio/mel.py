@@ -1,0 +1,80 @@
+"""Log-mel spectrograms as Whisper takes them.
+
+Radford et al. 2022, "Robust Speech Recognition via Large-Scale Weak Supervision", §2.2: 80 bands
+(128 since version 3) of windows of 25 ms every 10 ms. Stevens, Volkmann & Newman 1937 is the mel
+scale's source; its form here is Slaney 1998, "Auditory Toolbox", as librosa has it.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from wgpu_backend.errors import MediaError
+
+RATE, WINDOW, HOP = 16_000, 400, 160
+# Values that a spectrogram may lie below its largest: eight powers of ten.
+_RANGE = 8.0
+_LEAST_POWER = 1e-10
+# Frames that are transformed together, which bounds the memory.
+_TOGETHER = 3000
+
+
+@cache
+def mel_filters(bands: int, window: int = WINDOW, rate: int = RATE) -> NDArray[np.float64]:
+    """Return triangular filters of equal area: (bands, 1 + window // 2), from 0 to rate / 2 Hz.
+
+    Slaney's scale is linear below 1000 Hz, with 15 mel there, and logarithmic above it.
+    """
+    edges = _mel_to_hertz(np.linspace(0, _hertz_to_mel(rate / 2), bands + 2))[:, None]
+    low, centre, high = edges[:-2], edges[1:-1], edges[2:]
+    frequencies = np.linspace(0, rate / 2, 1 + window // 2)
+    rising, falling = (frequencies - low) / (centre - low), (high - frequencies) / (high - centre)
+    return np.clip(np.minimum(rising, falling), 0, None) * 2 / (high - low)
+
+
+def _hertz_to_mel(hertz: float) -> float:
+    linear = 3 * hertz / 200
+    return linear if hertz < 1000 else float(15 + 27 * np.log(hertz / 1000) / np.log(6.4))
+
+
+def _mel_to_hertz(mel: NDArray[np.float64]) -> NDArray[np.float64]:
+    return np.where(mel < 15, 200 * mel / 3, 1000 * 6.4 ** ((mel - 15) / 27))
+
+
+def log_mel(samples: NDArray[np.float32], bands: int) -> NDArray[np.float32]:
+    """Return a sound's log-mel spectrogram, about -1 to 1.5: (frames, bands), f32.
+
+    There is a frame for each whole hop of 160 samples. Values more than eight powers of ten below
+    the largest are raised to that.
+
+    Parameters
+    ----------
+    samples : (samples,), f32
+        At 16 kHz, from -1 to 1.
+    bands : int
+        80 or 128.
+
+    Raises
+    ------
+    MediaError
+        There are less than 201 samples, which the reflected ends need.
+    """
+    if len(samples) <= WINDOW // 2:
+        raise MediaError(f"log_mel: {len(samples)} samples, needs more than {WINDOW // 2}")
+    filters = mel_filters(bands)
+    # Hann's window, periodic.
+    window = 0.5 - 0.5 * np.cos(2 * np.pi * np.arange(WINDOW) / WINDOW)
+    padded = np.pad(samples, WINDOW // 2, mode="reflect")
+    frames = np.lib.stride_tricks.sliding_window_view(padded, WINDOW)[::HOP][: len(samples) // HOP]
+    out = np.empty((len(frames), bands), np.float32)
+    for at in range(0, len(frames), _TOGETHER):
+        spectrum = np.fft.rfft(frames[at : at + _TOGETHER] * window)
+        power = spectrum.real**2 + spectrum.imag**2
+        out[at : at + _TOGETHER] = np.log10(np.maximum(power @ filters.T, _LEAST_POWER))
+    np.maximum(out, out.max() - _RANGE, out=out)
+    out += 4
+    out /= 4
+    return out
