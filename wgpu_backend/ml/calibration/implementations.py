@@ -24,14 +24,18 @@ from typing import cast
 import numpy as np
 
 from wgpu_backend.device.adapters import IMPLEMENTATIONS, describe, requested_implementation
+from wgpu_backend.device.device import Device
 from wgpu_backend.dtypes import Q4_0
 from wgpu_backend.graph.capabilities import DeviceInfo, Profile
 from wgpu_backend.graph.spec import Spec
 from wgpu_backend.ml.calibration.device_cache import cache_file, read, write
+from wgpu_backend.ml.calibration.probe import probe_capabilities
 from wgpu_backend.ml.calibration.self_test import LeftOutWarning, adapter_key
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.executor import Array, Executor, Recorded
 from wgpu_backend.ml.tensor import Tensor, leaf
+from wgpu_backend.ml.wgpu.executor import WgpuExecutor
+from wgpu_backend.ops.op import fusions
 
 REMEMBERED = "implementations.json"
 # Dawn has to be that much faster in prompts to be chosen, and may lose that much in decoding.
@@ -213,18 +217,16 @@ def measure(
     self_test : bool
         Test the kernels of either before, where that was not done yet.
     """
-    from wgpu_backend.ml.backend import BackendParams, make_executor
-
     sizes = sizes or Sizes()
     prompt: list[Recorded] = []
     decode: list[Recorded] = []
     with ExitStack() as stack:
         for name in IMPLEMENTATIONS:
-            params = BackendParams(
-                device, profile, exact=False, implementation=name, self_test=self_test
-            )
-            executor = make_executor("wgpu", params)
-            stack.callback(executor.close)
+            opened = WgpuExecutor(Device.open(device, profile=profile, implementation=name))
+            stack.callback(opened.close)
+            known, wrong = probe_capabilities(opened, profile, self_test=self_test)
+            executor = opened.as_if(known)
+            executor.rules = fusions(True, exact=False, without=wrong)
             prompt.append(_record(executor, stack, sizes, sizes.tokens, 1))
             decode.append(_record(executor, stack, sizes, 1, sizes.layers))
         wanted, found = (graph.run({}).wait()[0] for graph in prompt)
