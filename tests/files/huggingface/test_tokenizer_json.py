@@ -137,6 +137,17 @@ def test_nothing_is_put_around_texts_where_the_file_says_nothing(tmp_path):
             Tokenizer.from_metadata(made).encode_pair("a", "b")
 
 
+def test_word_pieces_whose_file_says_nothing_lose_no_token_in_a_pair(tmp_path):
+    """A BERT vocabulary usually has [CLS], so the second text's first token was taken for it."""
+    vocabulary = {text: i for i, text in enumerate(WORDS)}
+    pieces = {"type": "WordPiece", "unk_token": "[UNK]", "continuing_subword_prefix": "##"}
+    model = {**pieces, "max_input_chars_per_word": 100, "vocab": vocabulary}
+    tokenizer = Tokenizer.from_metadata(keys(tmp_path, levels(post_processor=LEVEL, model=model)))
+    assert tokenizer.encode("a b") == [3, 4]
+    with pytest.raises(TokenizerError, match="the post_processor of"):
+        tokenizer.encode_pair("a", "b")
+
+
 @pytest.mark.parametrize(
     ("given", "ids"),
     [

@@ -396,7 +396,7 @@ class Tokenizer:
         Raises
         ------
         TokenizerError
-            The file disables BOS and EOS.
+            The file puts nothing between two texts.
         """
         if library := self._library:
             inner = [self.encode(text, add_special=False) for text in (first, second)]
@@ -404,6 +404,10 @@ class Tokenizer:
             # Without a template for pairs, the library only joins the two.
             if len(ids) > sum(map(len, inner)):
                 return ids, types
+            raise TokenizerError(
+                "tokenizer: cannot encode a text pair: needs BOS and EOS, but the post_processor "
+                "of tokenizer.json adds no token to a pair"
+            )
         # Only the first text keeps its BOS.
         before, after = self.encode(first), self.encode(second)[1 if self.add_bos else 0 :]
         if self._vocabulary.model == "bert":
