@@ -1,0 +1,1 @@
+"""Towers for pictures, one file for each kind; see `wgpu_backend.nn.tower`."""

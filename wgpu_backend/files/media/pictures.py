@@ -1,0 +1,184 @@
+"""Reading of pictures from files, bytes and arrays: upright, in RGB, eight bits a channel.
+
+The first frame of an animation is read. Transparent pictures get a white background.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import warnings
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, ImageCms, ImageOps
+
+from wgpu_backend.errors import MediaError
+
+Source = str | os.PathLike[str] | bytes | Image.Image | NDArray[Any]
+_FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF")
+MAX_PIXELS = 1 << 26
+"""The most pixels of an image that is read: a larger one would take 200 MB and more."""
+_WHITE = (255, 255, 255)
+
+
+def read_pixels(source: Source) -> NDArray[np.uint8]:
+    """Return the pixels of a picture: (height, width, 3); raises as `load_picture`."""
+    return np.asarray(load_picture(source))
+
+
+def load_picture(source: Source) -> Image.Image:
+    """Load an image in RGB, upright, with a white background where it is transparent.
+
+    Parameters
+    ----------
+    source : path, bytes, Pillow image or array
+        Arrays are (height, width) or (height, width, channels), with 1, 3 or 4 channels: u8, or
+        floats from 0 to 1.
+
+    Raises
+    ------
+    MediaError
+        There is no image, or it is damaged or too large.
+    """
+    return _convert(_upright(source), "RGB")
+
+
+def load_mask(source: Source) -> Image.Image:
+    """Load a mask in grey values, white where to paint; raises as `load_picture`."""
+    return _convert(_upright(source), "L")
+
+
+def load_clear_mask(data: bytes) -> Image.Image | None:
+    """Load a mask that is white where an image is transparent; None for opaque images.
+
+    Raises as `load_picture`.
+    """
+    image = _upright(data)
+    if not _is_transparent(image):
+        return None
+    return ImageOps.invert(_in_rgba(image).getchannel("A"))
+
+
+def _upright(source: Source) -> Image.Image:
+    if isinstance(source, np.ndarray):
+        return _from_array(source)
+    if isinstance(source, Image.Image):
+        _require_size("picture", source.size)
+        return ImageOps.exif_transpose(source)
+    if not isinstance(source, str | bytes | os.PathLike):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise MediaError(
+            f"picture: {type(source).__name__}, needs a path, bytes, Pillow's image or an array"
+        )
+    if isinstance(source, bytes):
+        return _decode(f"picture of {len(source)} bytes", io.BytesIO(source))
+    try:
+        with Path(source).open("rb") as file:
+            return _decode(os.fspath(source), file)
+    except OSError as error:
+        raise MediaError(f"{os.fspath(source)}: {error.strerror or error}") from None
+    except ValueError as error:
+        raise MediaError(f"picture {os.fspath(source)[:80]!r}: {error}") from None
+
+
+def _decode(name: str, file: Any) -> Image.Image:  # noqa: ANN401  a file, or bytes as one
+    try:
+        with warnings.catch_warnings():
+            # Pillow warns of large images, whose size is checked below.
+            warnings.simplefilter("ignore")
+            # Only these formats: Pillow starts a program for some others, such as EPS.
+            image = Image.open(file, formats=_FORMATS)
+        _require_size(name, image.size)
+        image.load()
+        return ImageOps.exif_transpose(image)
+    except MediaError:
+        raise
+    except Image.UnidentifiedImageError:
+        raise MediaError(f"{name}: not an image, needs {', '.join(_FORMATS)}") from None
+    except Image.DecompressionBombError:
+        raise MediaError(f"{name}: image too large, at most {MAX_PIXELS} pixels are read") from None
+    # Decoders raise many kinds of errors for damaged files.
+    except Exception as error:
+        raise MediaError(f"{name}: damaged image: {str(error)[:120]}") from None
+
+
+def _require_size(name: str, size: tuple[int, int]) -> None:
+    width, height = size
+    if not 0 < width * height <= MAX_PIXELS:
+        raise MediaError(f"{name}: {width} x {height} pixels, needs 1 to {MAX_PIXELS}")
+
+
+def _from_array(values: NDArray[Any]) -> Image.Image:
+    channels = values.shape[2] if values.ndim == 3 else 1
+    if values.ndim not in (2, 3) or channels not in (1, 3, 4):
+        raise MediaError(
+            f"picture: an array of shape {values.shape}, needs height, width and 1, 3 or 4 channels"
+        )
+    _require_size("picture", (values.shape[1], values.shape[0]))
+    if values.dtype == np.bool:
+        values = values.astype(np.uint8) * 255
+    if values.dtype != np.uint8:
+        values = to_bytes(values)
+    return Image.fromarray(values[:, :, 0] if values.ndim == 3 and channels == 1 else values)
+
+
+def _convert(image: Image.Image, mode: str) -> Image.Image:
+    """Convert an image to another mode, with a white background where it is transparent.
+
+    Raises
+    ------
+    MediaError
+        Pillow cannot convert it.
+    """
+    try:
+        return _flat(image).convert(mode)
+    except (ValueError, OSError, ImageCms.PyCMSError) as error:
+        raise MediaError(f"picture of mode {image.mode}: {error}, needs RGB") from None
+
+
+def _flat(image: Image.Image) -> Image.Image:
+    """Remove transparency, and reduce to eight bits a channel."""
+    if image.mode.startswith("I;16") or image.mode == "I":
+        # Values of 16 bits; Pillow would clip them.
+        return Image.fromarray((np.asarray(image) >> 8).clip(0, 255).astype(np.uint8))
+    if image.mode == "LAB":
+        return _from_lab(image)
+    if not _is_transparent(image):
+        return image
+    image = _in_rgba(image)
+    ground = Image.new("RGBA", image.size, (*_WHITE, 255))
+    return Image.alpha_composite(ground, image)
+
+
+def _is_transparent(image: Image.Image) -> bool:
+    return image.mode in ("RGBA", "LA", "PA", "La", "RGBa") or "transparency" in image.info
+
+
+def _in_rgba(image: Image.Image) -> Image.Image:
+    """Convert an image to RGBA; Pillow converts ``La`` only via ``LA``."""
+    return (image.convert("LA") if image.mode == "La" else image).convert("RGBA")
+
+
+def _from_lab(image: Image.Image) -> Image.Image:
+    """Convert an image in CIE L*a*b* to sRGB, for which Pillow needs profiles."""
+    cms = cast("Any", ImageCms)
+    profiles = cms.createProfile("LAB"), cms.createProfile("sRGB")
+    return cms.profileToProfile(image, *profiles, outputMode="RGB")
+
+
+def to_bytes(values: NDArray[Any]) -> NDArray[np.uint8]:
+    """Convert floats from 0 to 1 to bytes.
+
+    Raises
+    ------
+    MediaError
+        They are no floats, or there are NaNs.
+    """
+    if values.dtype.kind != "f":
+        raise MediaError(f"picture: an array of {values.dtype}, needs uint8 or floats from 0 to 1")
+    bad = int(np.isnan(values).sum())
+    if bad:
+        raise MediaError(f"picture: {bad} of {values.size} values are NaN")
+    return np.round(np.clip(values, 0, 1) * 255).astype(np.uint8)

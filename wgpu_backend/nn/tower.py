@@ -1,0 +1,256 @@
+"""The `Tower` base class of encoders for pictures and sound, and their registry.
+
+A tower turns a picture or a sound into rows that take the place of tokens in a prompt. `prepare`
+runs on the host and makes the tower's inputs, `encode` runs on the device. The names of weights and
+keys are those of llama.cpp's mmproj files: ``v.blk.0.attn_q.weight``, ``clip.vision.block_count``.
+Files of other kinds are read under these names, so that a class has to know only one layout. A
+convolution over patches has the shape of a matrix, (outputs, inputs), see `files.gguf.parts`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from pkgutil import iter_modules
+from typing import Any, ClassVar, Literal, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from wgpu_backend.errors import ModelError
+from wgpu_backend.files.gguf.config import Config
+from wgpu_backend.ml.backend import Backend
+from wgpu_backend.ml.context import Context
+from wgpu_backend.ml.tensor import Tensor
+from wgpu_backend.nn.module import Module, populate
+
+Array = NDArray[Any]
+M = TypeVar("M", bound=Module)
+Grid = tuple[int, int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """A run of a tower's rows in a prompt.
+
+    Parameters
+    ----------
+    count : int
+        Number of rows.
+    grid : (int, int, int) or None
+        Rows in time, height and width, for models that rotate by several positions. None for
+        positions like those of text.
+    """
+
+    count: int
+    grid: Grid | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Media:
+    """A picture or a sound, prepared for a tower; `make_media` makes it.
+
+    Parameters
+    ----------
+    arrays : mapping of str to ndarray
+        Inputs of `Tower.encode`, in f32, i32 or bool. Graphs are recorded by their shapes.
+    layout : sequence of str or Rows
+        Texts with control tokens, and the rows between them: the replacement of a placeholder.
+    digest : bytes
+        Digest of `arrays` and `layout`, the key of cached prefixes.
+    """
+
+    arrays: Mapping[str, Array]
+    layout: Sequence[str | Rows]
+    digest: bytes
+
+    @property
+    def rows(self) -> int:
+        """Return the number of rows, which the tower's result has."""
+        return sum(part.count for part in self.layout if isinstance(part, Rows))
+
+
+def make_media(arrays: Mapping[str, Array], layout: Sequence[str | Rows]) -> Media:
+    """Make a `Media` with its digest."""
+    whole = hashlib.sha256(repr([*layout]).encode())
+    for name, array in arrays.items():
+        whole.update(f"{name} {array.dtype} {array.shape}".encode())
+        whole.update(np.ascontiguousarray(array).tobytes())
+    return Media(arrays, layout, whole.digest())
+
+
+class Tower(Module, ABC):
+    """An encoder of pictures or sound, with weights.
+
+    A subclass declares its weights as fields, reads its options in `__init__` from
+    ``self.config`` and calls ``super().__init__(backend)``, which fills the fields. Lists of layers
+    are declared as ``layers: list[Layer] = weight("v.blk")``, or made in `__init__` and passed to
+    `fill` one by one.
+
+    Parameters
+    ----------
+    backend : Backend
+        With the weights of a file whose architecture is ``clip``.
+
+    Attributes
+    ----------
+    kinds : tuple of str
+        Values of ``clip.projector_type``.
+    modality : str
+        ``image`` or ``audio``.
+    is_causal : bool
+        Whether rows attend to earlier rows only; if false, rows of one `Rows` attend to each other.
+    placeholder : str
+        Token that the model's chat template writes for a picture or a sound.
+    cols : int
+        Columns of a row: the width of the language model, or a multiple of it with rows that are
+        added after its first layers. Set in `__init__`.
+    """
+
+    kinds: ClassVar[tuple[str, ...]] = ()
+    modality: ClassVar[Literal["image", "audio"]] = "image"
+    is_causal: ClassVar[bool] = True
+    placeholder: ClassVar[str]
+    cols: int
+
+    def __init__(self, backend: Backend) -> None:
+        self.backend = backend
+        self.fill(self)
+
+    @property
+    def config(self) -> Config:
+        """Return the keys and values of the tower's file."""
+        return self.backend.config
+
+    def fill(self, module: Module, prefix: str = "") -> None:
+        """Fill the fields of a module with the weights below a prefix.
+
+        Raises
+        ------
+        ModelError
+            A weight is missing, or its shape differs from the one the field declares.
+        """
+        try:
+            populate(module, self.backend.get, prefix)
+        except ModelError as error:
+            raise self.fail(str(error)) from None
+
+    def fill_layers(self, make: Callable[[], M], count: int, prefix: str = "v.blk.") -> list[M]:
+        """Make and fill `count` layers, whose weights are below the prefix and a number."""
+        layers = [make() for _ in range(count)]
+        for number, layer in enumerate(layers):
+            self.fill(layer, f"{prefix}{number}.")
+        return layers
+
+    @abstractmethod
+    def prepare(self, source: Array) -> Media:
+        """Prepare a picture or a sound on the host.
+
+        Parameters
+        ----------
+        source : (height, width, 3), u8, or (samples,), f32
+            A picture in RGB, or samples at the rate that the model needs.
+
+        Raises
+        ------
+        OptionError
+            It is too small, too long, or of impossible proportions.
+        """
+
+    @abstractmethod
+    def encode(self, context: Context, inputs: Mapping[str, Tensor]) -> Tensor:
+        """Return the rows of a prepared picture or sound: (rows, cols), f32.
+
+        Parameters
+        ----------
+        inputs : mapping of str to Tensor
+            ``Media.arrays`` as tensors.
+        """
+
+    def fail(self, message: str) -> ModelError:
+        """Return an error whose message names the tower's file."""
+        return ModelError(f"{self.backend.file.path}: {message}")
+
+
+T = TypeVar("T", bound=type[Tower])
+# Folders that are listed: a new tower needs no entry anywhere.
+_FOLDERS = ("wgpu_backend.models.vision", "wgpu_backend.models.audio")
+_TOWERS: dict[tuple[str, str], type[Tower]] = {}
+
+
+def projector(*kinds: str) -> Callable[[T], T]:
+    """Register a tower under values of ``clip.projector_type``.
+
+    Raises
+    ------
+    ModelError
+        There is no name, or one is taken for this modality.
+    """
+    if not kinds:
+        raise ModelError('projector: a name is needed, as in @projector("gemma3")')
+
+    def register(tower: T) -> T:
+        for kind in kinds:
+            first = _TOWERS.get((tower.modality, kind))
+            if first is not None:
+                raise ModelError(f"projector {kind}: already registered by {first.__qualname__}")
+        tower.kinds = kinds
+        _TOWERS.update({(tower.modality, kind): tower for kind in kinds})
+        return tower
+
+    return register
+
+
+def towers() -> dict[tuple[str, str], type[Tower]]:
+    """Return every known tower by modality and projector."""
+    for folder in _FOLDERS:
+        package = import_module(folder)
+        for module in iter_modules(package.__path__):
+            import_module(f"{folder}.{module.name}")
+    return dict(sorted(_TOWERS.items()))
+
+
+_ENCODERS = {"image": "vision", "audio": "audio"}
+
+
+def projector_kinds(config: Config) -> dict[str, str]:
+    """Return the projector of each modality that a file has a tower for.
+
+    Raises
+    ------
+    ModelError
+        The file has none, or a key is missing or of another type.
+    """
+    found: dict[str, str] = {}
+    for modality, section in _ENCODERS.items():
+        if f"has_{section}_encoder" not in config or not config.bool(f"has_{section}_encoder"):
+            continue
+        own = f"{section}.projector_type"
+        found[modality] = config.string(own if own in config else "projector_type")
+    if not found:
+        raise ModelError(
+            f"{config.source}: it has neither clip.has_vision_encoder nor clip.has_audio_encoder, "
+            "needs one for pictures or sound"
+        )
+    return found
+
+
+def tower_class(config: Config, modality: str, kind: str) -> type[Tower]:
+    """Return the class of a projector.
+
+    Raises
+    ------
+    ModelError
+        No class is registered for it.
+    """
+    known = towers()
+    found = known.get((modality, kind))
+    if found is None:
+        names = ", ".join(name for own, name in known if own == modality)
+        raise ModelError(
+            f"{config.source}: projector {kind!r} for {modality} is unknown, known are {names}"
+        )
+    return found

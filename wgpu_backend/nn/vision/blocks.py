@@ -1,0 +1,310 @@
+"""Layers of vision transformers (Dosovitskiy et al. 2021, "An Image is Worth 16x16 Words").
+
+Weights have the names of llama.cpp's mmproj files. Attention has no cache: all patches are there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from wgpu_backend.errors import ModelError
+from wgpu_backend.files.gguf.config import Config
+from wgpu_backend.ml.context import Context
+from wgpu_backend.ml.tensor import Tensor
+from wgpu_backend.nn.layers import LayerNorm, Linear, Norm, RMSNorm
+from wgpu_backend.nn.mlp import activated, gated
+from wgpu_backend.nn.module import Module, weight
+
+# Maps queries or keys, (patches, heads, cols), to rotated ones.
+Rotate = Callable[[Tensor], Tensor]
+
+
+@dataclass(frozen=True, slots=True)
+class LayerSizes:
+    """The sizes and options of a tower's layers.
+
+    Parameters
+    ----------
+    width, heads, inner, count : int
+        Columns of a state, heads, columns between the matrices of the feed-forward network, layers.
+    eps : float
+        Epsilon of norms.
+    activation : str
+        Name in `nn.mlp.ACTIVATIONS`.
+    norm : type of Norm
+        `LayerNorm` or `RMSNorm`.
+    """
+
+    width: int
+    heads: int
+    inner: int
+    count: int
+    eps: float
+    activation: str
+    norm: type[Norm] = LayerNorm
+
+    @classmethod
+    def from_config(
+        cls,
+        config: Config,
+        section: str = "vision",
+        *,
+        activation: str | None = None,
+        norm: type[Norm] = LayerNorm,
+        eps: float | None = None,
+    ) -> LayerSizes:
+        """Read the sizes of a tower.
+
+        Parameters
+        ----------
+        activation : str or None
+            None for ``clip.use_gelu`` (tanh GELU), ``clip.use_silu``, or else quick GELU.
+        eps : float or None
+            None for the file's.
+
+        Raises
+        ------
+        ModelError
+            A key is missing, or the width is no multiple of the heads.
+        """
+        width = config.uint(f"{section}.embedding_length", at_least=1)
+        heads = config.uint(f"{section}.attention.head_count", at_least=1)
+        if width % heads:
+            raise ModelError(
+                f"{config.source}: {section}.embedding_length is {width}, needs a multiple of "
+                f"{heads} heads"
+            )
+        return cls(
+            width,
+            heads,
+            config.uint(f"{section}.feed_forward_length", at_least=1),
+            config.uint(f"{section}.block_count", at_least=1),
+            config.float(f"{section}.attention.layer_norm_epsilon") if eps is None else eps,
+            activation or _activation(config),
+            norm,
+        )
+
+    @property
+    def head(self) -> int:
+        """Return the columns of a head."""
+        return self.width // self.heads
+
+    def make_norm(self) -> Norm:
+        """Make a norm of the tower's kind."""
+        return self.norm(self.eps)
+
+
+def _activation(config: Config) -> str:
+    for key, name in (("use_gelu", "gelu"), ("use_silu", "silu")):
+        if key in config and config.bool(key):
+            return name
+    return "gelu_quick"
+
+
+def attend(
+    q: Tensor, k: Tensor, v: Tensor, *, scale: float | None = None, runs: Sequence[int] = ()
+) -> Tensor:
+    """Attend without a mask: (patches, heads, cols) each, to (patches, heads · cols).
+
+    Parameters
+    ----------
+    scale : float or None
+        Factor of scores; None for one by the root of the columns.
+    runs : sequence of int
+        Lengths of the runs of patches that attend to each other; empty for one run of all. Runs of
+        one length should follow each other, which are computed together.
+    """
+    factor = q.shape[-1] ** -0.5 if scale is None else scale
+    parts: list[Tensor] = []
+    for start, count, length in _group(runs or [q.shape[0]]):
+        end = start + count * length
+        shaped = [x.slice(0, start, end).reshape(count, length, *x.shape[1:]) for x in (q, k, v)]
+        y = shaped[0].scaled_dot_product_attention(shaped[1], shaped[2], scale=factor)
+        parts.append(y.contiguous().reshape(count * length, -1))
+    whole = parts[0]
+    for part in parts[1:]:
+        whole = whole.concat(part, axis=0)
+    return whole
+
+
+def _group(runs: Sequence[int]) -> list[tuple[int, int, int]]:
+    """Return start, number and length of runs of one length that follow each other."""
+    groups: list[tuple[int, int, int]] = []
+    at = 0
+    for length in runs:
+        start, count, own = groups[-1] if groups else (0, 0, -1)
+        if own == length:
+            groups[-1] = (start, count + 1, length)
+        else:
+            groups.append((at, 1, length))
+        at += length
+    return groups
+
+
+class Attention(Module):
+    """Attention of patches, with one matrix for queries, keys and values or three."""
+
+    qkv: Linear | None = weight("attn_qkv", "three_widths", "width")
+    q: Linear | None = weight("attn_q", "width", "width")
+    k: Linear | None = weight("attn_k", "width", "width")
+    v: Linear | None = weight("attn_v", "width", "width")
+    out: Linear = weight("attn_out", "width", "width")
+    q_norm: Norm | None = None
+    k_norm: Norm | None = None
+
+    def __init__(self, sizes: LayerSizes, *, norm: Norm | None = None) -> None:
+        self.width, self.three_widths, self.sizes = sizes.width, 3 * sizes.width, sizes
+        if norm is not None:
+            self.q_norm = weight("attn_q_norm", kind=norm, needed=True)
+            self.k_norm = weight("attn_k_norm", kind=type(norm)(norm.eps), needed=True)
+
+    def __call__(self, x: Tensor, rotate: Rotate | None = None, runs: Sequence[int] = ()) -> Tensor:
+        """Map (patches, width) to the same shape, without the residual; see `attend`."""
+        q, k, v = self.project(x)
+        if rotate is not None:
+            q, k = rotate(q), rotate(k)
+        return self.out(attend(q, k, v, runs=runs))
+
+    def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return queries, keys and values: (patches, heads, cols) each."""
+        if self.qkv is not None:
+            parts = self.qkv(x)
+            q, k, v = (parts.slice(-1, i * self.width, (i + 1) * self.width) for i in range(3))
+        elif self.q is not None and self.k is not None and self.v is not None:
+            q, k, v = self.q(x), self.k(x), self.v(x)
+        else:
+            raise ModelError(f"{self.full_name}: attn_qkv is missing, or attn_q, attn_k and attn_v")
+        q = q if self.q_norm is None else self.q_norm(q.contiguous())
+        k = k if self.k_norm is None else self.k_norm(k.contiguous())
+        shape = (x.shape[0], self.sizes.heads, self.sizes.head)
+        return tuple(part.contiguous().reshape(*shape) for part in (q, k, v))  # pyright: ignore[reportReturnType]
+
+
+class FeedForward(Module):
+    """Two matrices with an activation, or three with a gate.
+
+    Attributes
+    ----------
+    swapped : bool
+        Whether ``ffn_down`` is the first matrix, as in files of llama.cpp's older converters.
+    """
+
+    gate: Linear | None = weight("ffn_gate", "inner", "width")
+    up: Linear
+    down: Linear
+
+    def __init__(self, sizes: LayerSizes) -> None:
+        self.width, self.inner, self.activation = sizes.width, sizes.inner, sizes.activation
+        self.swapped = False
+
+    def declare(self, has: Callable[[str], bool]) -> None:
+        """Tag the two matrices."""
+        first, second = ("ffn_down", "ffn_up") if self.swapped else ("ffn_up", "ffn_down")
+        self.up = weight(first, "inner", "width")
+        self.down = weight(second, "width", "inner")
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Map (patches, width) to the same shape, without the residual."""
+        if self.gate is None:
+            return self.down(activated(self.activation, self.up(x)))
+        return self.down(gated(self.activation, self.gate(x), self.up(x)))
+
+
+class EncoderLayer(Module):
+    """A pre-norm layer of attention and feed-forward with residuals, maybe with layer scales."""
+
+    ln1: Norm
+    attention: Attention
+    scale1: Tensor | None = weight("ls1.weight", "width")
+    ln2: Norm
+    feed_forward: FeedForward
+    scale2: Tensor | None = weight("ls2.weight", "width")
+
+    def __init__(self, sizes: LayerSizes, *, head_norm: Norm | None = None) -> None:
+        self.width = sizes.width
+        self.ln1 = weight("ln1", "width", kind=sizes.make_norm(), needed=True)
+        self.ln2 = weight("ln2", "width", kind=sizes.make_norm(), needed=True)
+        self.attention = Attention(sizes, norm=head_norm)
+        self.feed_forward = FeedForward(sizes)
+
+    def __call__(self, x: Tensor, rotate: Rotate | None = None, runs: Sequence[int] = ()) -> Tensor:
+        """Map (patches, width) to the same shape."""
+        y = self.attention(self.ln1(x), rotate, runs)
+        x = x.add(y if self.scale1 is None else y.mul(self.scale1))
+        y = self.feed_forward(self.ln2(x))
+        return x.add(y if self.scale2 is None else y.mul(self.scale2))
+
+
+def rotation(
+    context: Context,
+    places: np.ndarray[tuple[int, int], np.dtype[np.int32]],
+    head: int,
+    *,
+    base: float = 10000.0,
+    interleaved: bool = False,
+) -> Rotate:
+    """Make the rotation by row and column: half of the pairs of a head by each.
+
+    Wang et al. 2024, "Qwen2-VL", §2.1, which follows Su et al. 2021 for each axis.
+
+    Parameters
+    ----------
+    places : (patches, 2), i32
+        Row and column of each patch.
+    head : int
+        Columns of a head, a multiple of 4.
+    """
+    quarter = head // 4
+    # In f32, as the published code computes frequencies.
+    exponents = np.arange(0, 2 * quarter, 2, dtype=np.float32) / np.float32(2 * quarter)
+    frequencies = np.tile(np.float32(1) / np.float32(base) ** exponents, 2)
+    positions = context.from_numpy(np.ascontiguousarray(places.T))
+    axes = context.from_numpy(np.repeat(np.arange(2, dtype=np.int32), quarter))
+    table = positions.rope_table_axes(context.from_numpy(frequencies), axes, count=2)
+    return lambda x: x.rope(table, interleaved=interleaved)
+
+
+def split_windows(
+    rows: int, columns: int, side: int
+) -> tuple[np.ndarray[tuple[int], np.dtype[np.intp]], list[int]]:
+    """Order the squares of a picture by windows.
+
+    Parameters
+    ----------
+    rows, columns : int
+        Squares of the picture.
+    side : int
+        Squares along the side of a window; those at the right and lower edge may be smaller.
+
+    Returns
+    -------
+    order : (squares,), int
+        Squares, numbered by rows, window by window. Windows of one size follow each other.
+    runs : list of int
+        Squares of each window.
+    """
+    numbers = np.arange(rows * columns).reshape(rows, columns)
+    parts = [
+        numbers[i : i + side, j : j + side].ravel()
+        for i in range(0, rows, side)
+        for j in range(0, columns, side)
+    ]
+    # Windows do not depend on each other, so that their order is free.
+    parts.sort(key=len, reverse=True)
+    return np.concatenate(parts), [len(part) for part in parts]
+
+
+__all__ = [
+    "Attention",
+    "EncoderLayer",
+    "FeedForward",
+    "LayerSizes",
+    "RMSNorm",
+    "Rotate",
+    "attend",
+    "rotation",
+    "split_windows",
+]
