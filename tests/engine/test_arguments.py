@@ -54,9 +54,9 @@ def test_no_limit_and_a_seed_of_numpys_are_taken(small):
         ({"options": {"num_ctx": 64}}, r"num_ctx is an argument of load\(\)"),
         ({"options": {"num_predict": 1}, "num_predict": 2}, "num_predict: 2, and 1 in options"),
         ({"options": {"top_k": "many"}}, "top_k: 'many', needs a whole number"),
-        ({"stop": 5}, r"stop: 5 \(int\), needs a text or several"),
-        ({"stop": [5]}, r"stop\[0\]: 5 \(int\), needs a text"),
-        ({"system": 5}, r"system: 5 \(int\), needs a text"),
+        ({"stop": 5}, r"stop: 5 \(int\), needs a string or a list"),
+        ({"stop": [5]}, r"stop\[0\]: 5 \(int\), needs a string"),
+        ({"system": 5}, r"system: 5 \(int\), needs a string"),
         ({"num_predict": "x"}, "num_predict: 'x', needs a whole number"),
     ],
 )
@@ -67,7 +67,7 @@ def test_an_argument_of_the_wrong_kind_is_one_line(small, given, message):
 
 @pytest.mark.parametrize("prompt", [5, None, b"in", ["in"]])
 def test_a_prompt_that_is_no_text_is_one_line(small, prompt):
-    with pytest.raises(OptionError, match=r"prompt: .*, needs a text \(str\)"):
+    with pytest.raises(OptionError, match=r"prompt: .*, needs a string"):
         small.generate(prompt)
 
 
@@ -78,9 +78,9 @@ def test_messages_that_are_no_list_are_one_line(small, messages):
 
 
 def test_what_is_embedded_and_scored_is_checked(small):
-    with pytest.raises(OptionError, match=r"texts\[1\]: 5 \(int\), needs a text"):
+    with pytest.raises(OptionError, match=r"texts\[1\]: 5 \(int\), needs a string"):
         small.embed(["in", 5])
-    with pytest.raises(OptionError, match=r"texts: None \(NoneType\), needs a text or several"):
+    with pytest.raises(OptionError, match=r"texts: None \(NoneType\), needs a string or a list"):
         small.embed(None)
     for tokens in ("in", 5, None):
         with pytest.raises(ModelError, match=r"tokens: .*, needs whole numbers"):

@@ -261,7 +261,7 @@ def test_parameters_that_only_other_engines_know_are_left_out(changing, caplog):
     [
         ("num_ctx", "big", "parameters.num_ctx: 'big', needs a whole number"),
         ("top_p", True, "parameters.top_p: 'True', needs a number"),
-        ("stop", [1], "parameters.stop: '[1]', needs a text, or a list of them"),
+        ("stop", [1], "parameters.stop: '[1]', needs a string or a list"),
     ],
 )
 def test_parameters_of_the_wrong_kind_are_refused(changing, name, value, message):

@@ -102,7 +102,7 @@ def test_histories_are_taken_as_models_wrote_them(client):
     [
         ({"tools": [{"type": "function", "function": "x"}]}, "tools[0]: needs a function"),
         ({"tools": [{"type": "function", "function": {"name": ""}}]}, "tools[0]: needs a function"),
-        ({"tools": [{"type": 5, "name": "x"}]}, "tools[0].type: '5', needs a text"),
+        ({"tools": [{"type": 5, "name": "x"}]}, "tools[0].type: '5', needs a string"),
         (
             {"tools": [{"function": {"name": "x", "parameters": 5}}]},
             "tools[0]: parameters need a JSON schema",

@@ -174,7 +174,7 @@ IMAGE = {"role": "user", "content": [{"type": "input_image", "image_url": "data:
         ({"previous_response_id": "resp_1"}, 400, "no response is kept"),
         ({"background": True}, 400, "background"),
         ({"prompt": {"id": "p"}}, 400, "prompt is refused: no templates"),
-        ({"tools": [{"type": 5}]}, 400, "tools[0].type: '5', needs a text"),
+        ({"tools": [{"type": 5}]}, 400, "tools[0].type: '5', needs a string"),
         ({"text": {"format": {"type": "yaml"}}}, 400, "text.format"),
         ({"max_output_tokens": 0}, 400, "max_output_tokens: 0, needs at least 1"),
         ({"input": "a" * 600}, 400, "context"),

@@ -156,7 +156,7 @@ def test_embeddings_of_both(client):
         ("/api/generate", {}, 400, "model is required"),
         ("/api/generate", {"model": "no", "prompt": "a"}, 404, "model 'no' not found"),
         ("/api/generate", {"model": "../x", "prompt": "a"}, 400, "model name"),
-        ("/api/generate", {"model": "tale", "prompt": 5}, 400, "prompt: '5', needs a text"),
+        ("/api/generate", {"model": "tale", "prompt": 5}, 400, "prompt: '5', needs a string"),
         (
             "/api/generate",
             {"model": "tale", "prompt": "a", "options": {"num_predict": "x"}},
@@ -205,7 +205,7 @@ def test_embeddings_of_both(client):
             f"blob {NO_BLOB} not found",
         ),
         ("/v1/completions", {"model": "tale", "prompt": "a", "n": 0}, 400, "n: 0"),
-        ("/v1/completions", {"model": "tale", "prompt": [{}]}, 400, "prompt: 'None', needs a text"),
+        ("/v1/completions", {"model": "tale", "prompt": [{}]}, 400, "'None', needs a string"),
         ("/v1/completions", {"model": "tale", "prompt": [9999]}, 400, "tokens: '9999'"),
         (
             "/api/generate",

@@ -100,7 +100,7 @@ def text(name: str, value: object) -> str:
         It is not a string.
     """
     if not isinstance(value, str):
-        raise OptionError(f"{name}: {describe(value)}, needs a text (str)")
+        raise OptionError(f"{name}: {describe(value)}, needs a string")
     return value
 
 
@@ -110,7 +110,7 @@ def texts(name: str, value: object) -> list[str]:
         return [value]
     # These are iterable as well, but their items are numbers and keys.
     if isinstance(value, bytes | bytearray | Mapping) or not isinstance(value, Iterable):
-        raise OptionError(f"{name}: {describe(cast('object', value))}, needs a text or several")
+        raise OptionError(f"{name}: {describe(cast('object', value))}, needs a string or a list")
     return [text(f"{name}[{i}]", each) for i, each in enumerate(cast("Iterable[object]", value))]
 
 

@@ -255,10 +255,10 @@ def _is_clip(files: TokenizerFiles) -> bool:
 def _clip(files: TokenizerFiles, length: int | None) -> PromptTokenizer:
     vocabulary: object = files.model.get("vocab")
     if not isinstance(vocabulary, dict):
-        raise TokenizerError(f"{files.json_path}: key 'model.vocab' needs texts and their ids")
+        raise TokenizerError(f"{files.json_path}: key 'model.vocab' needs strings and their ids")
     ids = cast("dict[str, int]", vocabulary)
     if not all(type(number) is int and number >= 0 for number in ids.values()):
-        raise TokenizerError(f"{files.json_path}: key 'model.vocab' needs texts and their ids")
+        raise TokenizerError(f"{files.json_path}: key 'model.vocab' needs strings and their ids")
     named = {text: ids[text] for text in named_tokens(files.given) if text in ids}
     special = named | {text: number for number, (text, _) in files.list_added().items()}
     start, end, pad = (

@@ -150,7 +150,7 @@ class _Kind(NamedTuple):
     needed: str
 
 
-_TEXT = _Kind((str,), "a text")
+_TEXT = _Kind((str,), "a string")
 _WHOLE = _Kind((int, np.integer), "a whole number")
 _REAL = _Kind((int, float, np.integer, np.floating), "a number")
 _PICTURE = _Kind(

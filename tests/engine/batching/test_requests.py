@@ -35,7 +35,7 @@ def test_choices_differ_in_their_seeds_where_there_is_one():
         ({"logit_bias": {"a": 1}}, "logit_bias: 'a', needs a whole number"),
         ({"logit_bias": {1: "2"}}, "logit_bias: '2' (str) for token 1, needs a number"),
         ({"logit_bias": [1]}, "logit_bias: [1] (list), needs a dict"),
-        ({"stop": [1]}, "stop[0]: 1 (int), needs a text"),
+        ({"stop": [1]}, "stop[0]: 1 (int), needs a string"),
         ({"options": {"temprature": 1}}, "did you mean 'temperature'?"),
         ({"options": {"temperature": math.nan}}, "temperature: nan"),
     ],

@@ -200,7 +200,7 @@ def test_damaged_sentencepiece_models_are_told(tmp_path, data, message_):
     [
         ({"model": {"type": "Story"}}, "key 'model' is of type 'Story', known are BPE, WordPiece"),
         ({"model": 3}, "key 'model' is missing, needs an object"),
-        ({"model": {"type": "BPE", "vocab": {"a": -1}}}, "key 'model.vocab' needs texts and their"),
+        ({"model": {"type": "BPE", "vocab": {"a": -1}}}, "key 'model.vocab' needs strings and"),
         ({"added_tokens": [{"id": "x"}]}, "key 'added_tokens' has one without id"),
     ],
 )

@@ -239,7 +239,9 @@ def test_messages_of_a_wrong_shape_are_told(store: Store, wrong):
     layers = [each for each in store.entry(NAME).manifest.layers if each.kind != "messages"]
     layers.append(store.add_bytes("messages", json.dumps(wrong).encode()))
     store.put(NAME, Manifest(store.entry(NAME).manifest.config, tuple(layers)))
-    with pytest.raises(StoreError, match=r"messages of the model: \[0\] needs texts, role and"):
+    with pytest.raises(
+        StoreError, match=r"messages of the model: \[0\] needs strings for role, content"
+    ):
         open_stored(store, NAME)
 
 

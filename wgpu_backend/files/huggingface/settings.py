@@ -83,7 +83,7 @@ class Settings:
         """Return a string; raises as `uint`."""
         value = self._needed(names, default)
         if not isinstance(value, str):
-            raise self._wrong(names, value, "a text")
+            raise self._wrong(names, value, "a string")
         return value
 
     def uints(self, *names: str, default: list[int] | None = None) -> list[int]:

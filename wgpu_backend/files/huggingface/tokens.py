@@ -261,7 +261,7 @@ def _vocabulary(files: TokenizerFiles) -> dict[str, int]:
     vocabulary: object = files.model.get("vocab")
     items = cast("dict[str, int]", vocabulary) if isinstance(vocabulary, dict) else {}
     if not items or not all(type(number) is int and number >= 0 for number in items.values()):
-        raise TokenizerError(f"{files.json_path}: key 'model.vocab' needs texts and their ids")
+        raise TokenizerError(f"{files.json_path}: key 'model.vocab' needs strings and their ids")
     return items
 
 

@@ -199,7 +199,7 @@ def _texts(name: str, value: object) -> list[str]:
     found = cast("list[object]", value if isinstance(value, list) else [value])
     texts = [each for each in found if isinstance(each, str)]
     if len(texts) < len(found):
-        raise StoreError(f"parameters.{name}: {str(found)[:60]!r}, needs a text, or a list of them")
+        raise StoreError(f"parameters.{name}: {str(found)[:60]!r}, needs a string or a list")
     return texts
 
 

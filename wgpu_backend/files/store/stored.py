@@ -136,7 +136,7 @@ def _messages(store: Store, manifest: Manifest) -> Iterator[Mapping[str, str]]:
         found = cast("dict[str, object]", each if isinstance(each, dict) else {})
         said = {name: found.get(name) for name in ("role", "content")}
         if not all(isinstance(value, str) for value in said.values()):
-            raise StoreError(f"messages of the model: [{number}] needs texts, role and content")
+            raise StoreError(f"messages of the model: [{number}] needs strings for role, content")
         yield cast("dict[str, str]", said)
 
 

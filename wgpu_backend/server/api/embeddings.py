@@ -243,7 +243,7 @@ def _read_text(given: object, tokenizer: Tokenizer) -> str:
         return _read_parts(cast("dict[str, object]", given))
     if not isinstance(given, list) or not given:
         raise RequestError(
-            400, f"input: {str(cast('object', given))[:40]!r}, needs texts, or lists of tokens"
+            400, f"input: {str(cast('object', given))[:40]!r}, needs strings, or lists of token ids"
         )
     found, ids = "", list[int]()
     for item in cast("list[object]", given):

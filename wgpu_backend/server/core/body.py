@@ -95,12 +95,12 @@ class Fields:
         return cast("list[dict[str, Any]]", found)
 
     def texts(self, name: str) -> list[str]:
-        """Return a field that is a text or a list of texts."""
+        """Return a field that is a string or a list of strings."""
         found = self.get(name, str, list)
         items = [found] if isinstance(found, str) else cast("list[object]", found or [])
         for number, item in enumerate(items):
             if not isinstance(item, str):
-                raise RequestError(400, f"{self._where}{name}[{number}]: needs a text")
+                raise RequestError(400, f"{self._where}{name}[{number}]: needs a string")
         return cast("list[str]", items)
 
     def refuse(self, name: str, why: str) -> None:

@@ -10,8 +10,8 @@ from typing import Any
 from wgpu_backend.server.core.request import RequestError
 
 _WORDS = {
-    str: "a text", bool: "true or false", int: "a whole number", float: "a number", list: "a list",
-    dict: "an object",
+    str: "a string", bool: "true or false", int: "a whole number", float: "a number",
+    list: "a list", dict: "an object",
 }  # fmt: skip
 _TYPES = {
     str: "string", bool: "boolean", int: "integer", float: "number", list: "array", dict: "object",

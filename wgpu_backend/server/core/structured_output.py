@@ -94,7 +94,7 @@ def select_client_tools(tools: Tools, usual: str = "function") -> Tools:
     for number, tool in enumerate(tools):
         kind: object = tool.get("type") or usual
         if not isinstance(kind, str):
-            raise RequestError(400, f"tools[{number}].type: {str(kind)[:40]!r}, needs a text")
+            raise RequestError(400, f"tools[{number}].type: {str(kind)[:40]!r}, needs a string")
         if kind == usual:
             found.append(tool)
         else:

@@ -277,7 +277,7 @@ def _breakers(given: object) -> tuple[str, ...]:
     """Check DRY's sequence breakers: texts that end a repetition."""
     several = [given] if isinstance(given, str) else given
     if not isinstance(several, Sequence) or isinstance(several, bytes | bytearray):
-        raise OptionError(f"dry_sequence_breakers: {_describe(given)}, needs texts")
+        raise OptionError(f"dry_sequence_breakers: {_describe(given)}, needs strings")
     texts = cast("Sequence[object]", several)
     if len(texts) > MOST_BREAKERS:
         raise OptionError(
@@ -285,7 +285,7 @@ def _breakers(given: object) -> tuple[str, ...]:
         )
     for each in texts:
         if not isinstance(each, str):
-            raise OptionError(f"dry_sequence_breakers: {_describe(each)}, needs texts")
+            raise OptionError(f"dry_sequence_breakers: {_describe(each)}, needs strings")
     # Nothing beyond that is looked at.
     return tuple(each[:LONGEST_BREAKER] for each in cast("Sequence[str]", texts))
 

@@ -8,7 +8,7 @@ from typing import Any, cast
 from wgpu_backend.server.core.request import RequestError
 from wgpu_backend.text.tokenizer import Tokenizer
 
-_NEEDED = "needs a text, tokens, or a list of such"
+_NEEDED = "needs a string, token ids, or a list of such"
 
 
 def parse_prompts(given: Any, tokenizer: Tokenizer) -> tuple[list[list[int]], bool]:  # noqa: ANN401
