@@ -139,6 +139,11 @@ CASES: list[tuple[str, str, dict[str, Any]]] = [
             "rope_scaling": {**YARN, "truncate": False},
         },
     ),
+    (
+        "gpt-oss usual rope",
+        "GptOss",
+        {"num_local_experts": 4, "num_experts_per_tok": 2, "head_dim": 8, "rope_scaling": None},
+    ),
     ("phi share", "Phi", {"partial_rotary_factor": 1.0, "rope_theta": 500.0}),
     ("phi tied", "Phi", {"tie_word_embeddings": True}),
     ("phi3 window", "Phi3", {"sliding_window": 5}),

@@ -99,6 +99,8 @@ class Family:
     """Whether only a part of each head may be rotated."""
     has_local_rope: ClassVar[bool] = False
     """Whether layers with a window have a separate rotation."""
+    default_rope: ClassVar[Mapping[str, object]] = {}
+    """Rotary settings of transformers for a config.json that has none."""
 
     def __init__(self, settings: Settings, class_name: str) -> None:
         # Checkpoints leave out what equals the default of the class in transformers.
@@ -109,7 +111,7 @@ class Family:
         }
         self.settings = Settings(settings.source, values, settings.asked)
         self.class_name = class_name
-        self.rope = rope_settings(self.settings, local=self.has_local_rope)
+        self.rope = rope_settings(self.settings, local=self.has_local_rope, usual=self.default_rope)
         off = [flag for flag in self.biases if not self.settings.flag(flag, default=True)]
         self._without = re.compile("|".join(self.biases[flag] for flag in off) or r"(?!)")
 

@@ -27,7 +27,9 @@ _YARN: Mapping[str, tuple[str, ...]] = {
 }
 
 
-def rope_settings(settings: Settings, *, local: bool) -> Settings:
+def rope_settings(
+    settings: Settings, *, local: bool, usual: Mapping[str, object] | None = None
+) -> Settings:
     """Return the rotary settings of ``rope_parameters``, ``rope_scaling``, or config.json itself.
 
     Parameters
@@ -36,6 +38,8 @@ def rope_settings(settings: Settings, *, local: bool) -> Settings:
         Settings of config.json.
     local : bool
         Whether layers with a window may have a separate base, which becomes ``local_theta``.
+    usual : mapping, optional
+        Rotary settings for a config.json without either section.
 
     Raises
     ------
@@ -44,6 +48,8 @@ def rope_settings(settings: Settings, *, local: bool) -> Settings:
     """
     name = "rope_parameters" if "rope_parameters" in settings else "rope_scaling"
     rope = settings.section(name)
+    if usual and not rope.values:
+        rope = Settings(rope.source, usual)
     base = settings.value(*_LOCAL) if local else None
     if _FULL in rope or _SLIDING in rope:
         base = _local_base(rope, base, local=local)

@@ -137,6 +137,12 @@ class GptOss(Family):
         "swiglu_alpha": 1.702,
         "swiglu_limit": 7.0,
     }
+    default_rope: ClassVar[Mapping[str, object]] = {
+        "rope_type": "yarn",
+        "factor": 32.0,
+        "original_max_position_embeddings": 4096,
+        "truncate": False,
+    }
     names = make_names(
         ENDS,
         ATTENTION,
