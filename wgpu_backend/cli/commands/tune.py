@@ -34,7 +34,7 @@ def tune(
     profile: Profile = "full",
     debug: Debug = False,
 ) -> None:
-    """Find the fastest kernels and WebGPU of a device; store the choice."""
+    """Find the fastest kernels and WebGPU of a device; store both."""
     from wgpu_backend.cli.loading import find_gpu
     from wgpu_backend.device.adapters import find_device
     from wgpu_backend.ml.backend import BackendParams, make_executor
