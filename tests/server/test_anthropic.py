@@ -1,5 +1,7 @@
 """Anthropic's routes."""
 
+import re
+
 import pytest
 
 pytest.importorskip("starlette", reason="the extra [serve] is not installed")
@@ -226,6 +228,19 @@ def test_what_is_wrong_is_told(client, more, status, kind, message, stream):
     told = found.json()
     assert (found.status_code, told["type"], told["error"]["type"]) == (status, "error", kind)
     assert message in told["error"]["message"]
+
+
+@pytest.mark.parametrize("length", [600, 1 << 21])  # the longer one is refused before tokenizing
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_prompt_that_is_too_long_is_told_in_anthropics_words(client, length, stream):
+    said = [{"role": "user", "content": "a" * length}]
+    found = client.post("/v1/messages", json={**ASKED, "messages": said, "stream": stream})
+    told = found.json()["error"]["message"]
+    # What Claude Code looks for, to summarise the conversation and ask again.
+    numbers = re.match(r"prompt is too long: (\d+) tokens > (\d+) maximum; shorten it", told)
+    assert numbers, told
+    assert int(numbers[1]) > int(numbers[2]) == 256
+    assert "serve --num-ctx" in told
 
 
 def test_strangers_get_the_errors_of_this_api(tmp_path):

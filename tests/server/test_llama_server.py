@@ -459,6 +459,16 @@ def test_a_prompt_that_does_not_fit_is_told_in_numbers(client):
     assert "submit" not in error["message"]
 
 
+def test_a_prompt_too_long_to_be_tokenized_is_told_in_numbers_too(client):
+    text = "a" * (1 << 21)
+    error = client.post("/completion", json={"prompt": text}).json()["error"]
+    assert error["type"] == "exceed_context_size_error"
+    assert error["n_prompt_tokens"] > error["n_ctx"] == 256
+    body = {"model": "tale", "prompt": text}
+    error = client.post("/v1/completions", json=body).json()["error"]
+    assert error["code"] == "context_length_exceeded"
+
+
 def test_chats_take_the_fields_of_completions(client):
     said = {"messages": [{"role": "user", "content": "Hi"}], "temperature": 0}
     grammar = {"grammar": 'root ::= "a"{5}', "n_predict": 5, "verbose": True}

@@ -197,7 +197,13 @@ def require_short(text: str, loaded: Loaded) -> None:
     longest = max(len(tokenizer.token_bytes(token)) for token in range(tokenizer.vocab_size))
     size = sum(map(len, text.split()))
     if size > _SLACK * longest * room:
-        raise ContextFull(f"the prompt has {size} characters, the context holds {room} tokens")
+        least = -(-size // longest)
+        raise ContextFull(
+            f"the prompt has at least {least} tokens, the context holds {room}; "
+            "shorten it, or load the model with a larger num_ctx",
+            least,
+            room,
+        )
 
 
 def _tokenize(

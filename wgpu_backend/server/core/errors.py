@@ -51,6 +51,8 @@ def make_error_body(
     match api:
         case "Anthropic":
             details = error.details if isinstance(error, RequestError) else None
+            if isinstance(error, ContextFull) and full:
+                message = _word_as_anthropic(message, error)
             extra = {"details": {**details}} if details else {}
             return {"type": "error", "error": {"type": kind, "message": message, **extra}}
         case "OpenAI" | "Jina" | "llama-cpp-python":
@@ -67,3 +69,9 @@ def make_error_body(
             return {"error": found}
         case _:
             return {"error": message}
+
+
+def _word_as_anthropic(message: str, error: ContextFull) -> str:
+    """Return the message in Anthropic's words, by which agents know that they have to shorten."""
+    _, mark, remedy = message.partition("; ")
+    return f"prompt is too long: {error.tokens} tokens > {error.room} maximum{mark}{remedy}"
