@@ -13,11 +13,9 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from wgpu_backend.files.huggingface.settings import Settings
+from wgpu_backend.nn.vision.processing import CLIP_DEVIATION, CLIP_MEAN, Filter, resize_coarsely
 
-Bytes = NDArray[np.uint8]
-# Mean and deviation of CLIP's training images.
-_MEAN = [0.48145466, 0.4578275, 0.40821073]
-_DEVIATION = [0.26862954, 0.26130258, 0.27577711]
+_MEAN, _DEVIATION = list(CLIP_MEAN), list(CLIP_DEVIATION)
 
 
 def vision_patches(
@@ -44,7 +42,7 @@ def vision_patches(
     merge = settings.uint("merge_size", default=2)
     frames = settings.uint("temporal_patch_size", default=2)
     width, height = _size(picture.size, side * merge, *_bounds(settings))
-    pixels = _scale(_scale(np.asarray(picture.convert("RGB")), width, 1), height, 0)
+    pixels = resize_coarsely(np.asarray(picture.convert("RGB")), height, width, Filter.BICUBIC)
     mean, deviation = (
         np.array(settings.numbers(name, default=default), np.float32)
         for name, default in (("image_mean", _MEAN), ("image_std", _DEVIATION))
@@ -55,38 +53,6 @@ def vision_patches(
     ordered = blocks.transpose(0, 3, 1, 4, 6, 2, 5)[:, :, :, :, :, None]
     repeated = np.repeat(ordered, frames, axis=5)
     return repeated.reshape(rows * columns, -1), (1, rows, columns)
-
-
-def _scale(pixels: Bytes, length: int, axis: int) -> Bytes:
-    """Resize pixels along an axis."""
-    if pixels.shape[axis] == length:
-        return pixels
-    places, weights = _taps(pixels.shape[axis], length)
-    # The most fractional bits with which the largest weight still fits 16 bits.
-    bits = 0
-    while bits < 22 and int(0.5 + weights.max() * 2.0 ** (bits + 1)) < 1 << 15:
-        bits += 1
-    whole = np.trunc(weights * 2.0**bits + np.copysign(0.5, weights)).astype(np.int32)
-    rows = np.moveaxis(pixels, axis, 0)
-    # Half of a unit, so that the shift rounds.
-    sums = np.full((length, *rows.shape[1:]), 1 << (bits - 1), np.int32)
-    for place, weight in zip(places, whole, strict=True):
-        sums += rows[place].astype(np.int32) * weight.reshape(-1, 1, 1)
-    return np.moveaxis(np.clip(sums >> bits, 0, 255).astype(np.uint8), 0, axis)
-
-
-def _taps(length: int, wanted: int) -> tuple[NDArray[np.intp], NDArray[np.float64]]:
-    """Return source pixels and weights, (taps, wanted), of each pixel (Keys 1981, a = -1/2)."""
-    scale = length / wanted
-    spread = max(scale, 1.0)
-    centres = (np.arange(wanted) + 0.5) * scale
-    first = np.maximum((centres - 2 * spread + 0.5).astype(np.intp), 0)
-    end = np.minimum((centres + 2 * spread + 0.5).astype(np.intp), length)
-    places = first + np.arange(int((end - first).max()))[:, None]
-    x = np.abs((places - centres + 0.5) / spread)
-    near, far = (1.5 * x - 2.5) * x * x + 1, ((-0.5 * x + 2.5) * x - 4) * x + 2
-    made = np.where(x < 1, near, np.where(x < 2, far, 0.0)) * (places < end)
-    return np.minimum(places, length - 1), made / made.sum(0)
 
 
 def _bounds(settings: Settings) -> tuple[int, int]:
