@@ -11,6 +11,7 @@ from wgpu_backend.device.interrupts import deliver, uninterrupted
 from wgpu_backend.dtypes import DType
 from wgpu_backend.errors import BackendError, ContextError, GGUFError, ModelError, Unclosed
 from wgpu_backend.files.gguf.config import Config
+from wgpu_backend.files.gguf.one_file import text_part
 from wgpu_backend.files.gguf.reader import GGUFFile, TensorInfo
 from wgpu_backend.files.huggingface.folder import open_model_file
 from wgpu_backend.graph.capabilities import DeviceInfo, Profile
@@ -148,7 +149,7 @@ def new_backend(
     DeviceError
         There is no such device.
     """
-    file = open_model_file(path)
+    file = text_part(open_model_file(path))
     try:
         backend = Backend(file, make_executor(name, params or BackendParams()))
     except BaseException:

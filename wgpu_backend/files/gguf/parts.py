@@ -35,6 +35,11 @@ class FilePart(GGUFFile):
         Names in the file by names in the part.
     shapes : mapping of str to tuple of int
         Shapes of tensors that are viewed under another one, by names in the part.
+
+    Attributes
+    ----------
+    whole : GGUFFile
+        The file.
     """
 
     def __init__(
@@ -53,23 +58,23 @@ class FilePart(GGUFFile):
         header = Header(whole.version, whole.alignment, metadata, infos, whole.numbers)
         super().__init__(whole.path, header, b"")
         self.paths = whole.paths
-        self._whole, self._names, self._owns = whole, names, owns
+        self.whole, self._names, self._owns = whole, names, owns
 
     def source(self, name: str) -> Source:
         """Return the bytes of one tensor from the file, as `GGUFFile.source`."""
         if name not in self._names:
             return super().source(name)
-        return self._whole.source(self._names[name])
+        return self.whole.source(self._names[name])
 
     def rows_together(self, name: str) -> int:
         """Return the number of rows of a tensor that are best read together."""
-        return self._whole.rows_together(self._names[name])
+        return self.whole.rows_together(self._names[name])
 
     def close(self) -> None:
         """Close the file, if the part owns it; a second call does nothing."""
         super().close()
         if self._owns:
-            self._whole.close()
+            self.whole.close()
 
 
 def _view(info: TensorInfo, name: str, shape: tuple[int, ...] | None) -> TensorInfo:

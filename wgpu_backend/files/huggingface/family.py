@@ -173,6 +173,8 @@ class Family:
 
     def useful(self, name: str) -> bool:
         """Return whether the model uses a tensor of the folder."""
+        if _USELESS.search(name) or re.search(self.useless, name):
+            return False
         module, suffix = split_suffix(self.bare(name))
         if self.is_tied and suffix == ".weight" and self.names.get(module) == "output":
             return False
@@ -183,7 +185,7 @@ class Family:
                 stacklevel=4,
             )
             return False
-        return not _USELESS.search(name) and not re.search(self.useless, name)
+        return True
 
     def rename(self, name: str, values: Values) -> list[tuple[str, int | None, Values]]:
         """Return the GGUF tensors that a tensor of the folder becomes.

@@ -55,15 +55,19 @@ class LayerSizes:
         activation: str | None = None,
         norm: type[Norm] = LayerNorm,
         eps: float | None = None,
+        inner: int | None = None,
     ) -> LayerSizes:
         """Read the sizes of a tower.
 
         Parameters
         ----------
         activation : str or None
-            None for ``clip.use_gelu`` (tanh GELU), ``clip.use_silu``, or else quick GELU.
+            None for the file's: ``feed_forward_activation`` of a section, ``clip.use_gelu`` (tanh
+            GELU), ``clip.use_silu``, or else quick GELU.
         eps : float or None
             None for the file's.
+        inner : int or None
+            Columns between the matrices of the feed-forward network; None for the file's.
 
         Raises
         ------
@@ -80,10 +84,10 @@ class LayerSizes:
         return cls(
             width,
             heads,
-            config.uint(f"{section}.feed_forward_length", at_least=1),
+            inner or config.uint(f"{section}.feed_forward_length", at_least=1),
             config.uint(f"{section}.block_count", at_least=1),
             config.float(f"{section}.attention.layer_norm_epsilon") if eps is None else eps,
-            activation or _activation(config),
+            activation or _activation(config, section),
             norm,
         )
 
@@ -97,7 +101,10 @@ class LayerSizes:
         return self.norm(self.eps)
 
 
-def _activation(config: Config) -> str:
+def _activation(config: Config, section: str) -> str:
+    own = f"{section}.feed_forward_activation"
+    if own in config:
+        return config.string(own)
     for key, name in (("use_gelu", "gelu"), ("use_silu", "silu")):
         if key in config and config.bool(key):
             return name

@@ -1,0 +1,193 @@
+"""The same tower in an mmproj file, in a checkpoint and in Ollama's one file."""
+
+import json
+import re
+
+import numpy as np
+import pytest
+from gguf import GGUFWriter
+
+from tests.files.huggingface.folders import safetensors
+from tests.models.test_vision_towers import (
+    COLS,
+    GEMMA3,
+    HEADS,
+    INNER,
+    PATCH,
+    PIXELS,
+    SIDE,
+    WIDTH,
+    gemma3_rows,
+    gemma3_weights,
+)
+from tests.models.towers import rows, write_mmproj
+from wgpu_backend.errors import ModelError
+from wgpu_backend.files.gguf.one_file import own_tower, text_part
+from wgpu_backend.files.gguf.reader import open_gguf
+from wgpu_backend.files.huggingface.tower import open_tower_folder
+from wgpu_backend.files.tower_files import open_tower
+from wgpu_backend.ml.backend import Backend, BackendParams, make_executor
+from wgpu_backend.nn.tower import projector_kinds, tower_class
+from wgpu_backend.testing import nmse
+
+# Names in checkpoints and in Ollama's files, in place of those of mmproj files.
+PUBLISHED = (
+    (r"v\.patch_embd", "vision_tower.vision_model.embeddings.patch_embedding"),
+    (r"v\.position_embd", "vision_tower.vision_model.embeddings.position_embedding"),
+    (r"v\.post_ln", "vision_tower.vision_model.post_layernorm"),
+    (r"v\.blk\.", "vision_tower.vision_model.encoder.layers."),
+    (r"\.ln(\d)", r".layer_norm\1"),
+    (r"attn_(q|k|v|out)", r"self_attn.\1_proj"),
+    (r"ffn_up", "mlp.fc1"),
+    (r"ffn_down", "mlp.fc2"),
+    (r"mm\.input_projection\.weight", "multi_modal_projector.mm_input_projection_weight"),
+    (r"mm\.soft_emb_norm", "multi_modal_projector.mm_soft_emb_norm"),
+)
+OLLAMAS = (
+    (r"v\.patch_embd", "v.patch_embedding"),
+    (r"v\.position_embd", "v.position_embedding"),
+    (r"v\.post_ln", "v.post_layernorm"),
+    (r"\.ln(\d)", r".layer_norm\1"),
+    (r"attn_out", "attn_output"),
+    (r"ffn_up", "mlp.fc1"),
+    (r"ffn_down", "mlp.fc2"),
+    (r"^mm\.", "mm.mm_"),
+)
+CONFIG = {
+    "architectures": ["Gemma3ForConditionalGeneration"],
+    "mm_tokens_per_image": 4,
+    "text_config": {"hidden_size": COLS},
+    "vision_config": {
+        "hidden_size": WIDTH,
+        "intermediate_size": INNER,
+        "num_hidden_layers": 2,
+        "num_attention_heads": HEADS,
+        "image_size": SIDE * PATCH,
+        "patch_size": PATCH,
+        "layer_norm_eps": 1e-3,
+        "hidden_act": "gelu_pytorch_tanh",
+    },
+}
+
+
+def renamed(weights, table):
+    made = {}
+    for name, values in weights.items():
+        for pattern, to in table:
+            name = re.sub(pattern, to, name)
+        made[name] = values
+    return made
+
+
+def rows_in(file):
+    with file, Backend(file, make_executor("cpu", BackendParams())) as backend:
+        backend.load()
+        [(modality, kind)] = projector_kinds(backend.config).items()
+        tower = tower_class(backend.config, modality, kind)(backend)
+        return rows(tower, tower.prepare(PIXELS))
+
+
+def write_checkpoint(path, weights, **config):
+    tensors = renamed(weights, PUBLISHED)
+    # Published weights of this norm are those less one.
+    norm = "multi_modal_projector.mm_soft_emb_norm.weight"
+    tensors[norm] = tensors[norm] - np.float32(1)
+    processor = {"image_mean": GEMMA3["vision.image_mean"], "image_std": GEMMA3["vision.image_std"]}
+    path.joinpath("config.json").write_text(json.dumps({**CONFIG, **config}))
+    path.joinpath("preprocessor_config.json").write_text(json.dumps(processor))
+    path.joinpath("model.safetensors").write_bytes(safetensors(tensors))
+    return path
+
+
+def test_a_checkpoint(tmp_path):
+    weights = gemma3_weights()
+    found = open_tower_folder(write_checkpoint(tmp_path, weights))
+    assert found is not None
+    assert nmse(rows_in(found), gemma3_rows(weights)) < 1e-11
+
+
+def test_a_checkpoint_of_a_class_without_towers(tmp_path):
+    weights = gemma3_weights()
+    path = write_checkpoint(tmp_path, weights, architectures=["Gemma3ForCausalLM"])
+    assert open_tower_folder(path) is None
+
+
+def test_an_unknown_tensor_of_a_tower_is_named(tmp_path):
+    weights = gemma3_weights() | {"v.blk.0.extra.weight": np.zeros((3, 3), np.float32)}
+    with pytest.raises(ModelError, match=r"layers\.0\.extra\.weight': unexpected"):
+        open_tower_folder(write_checkpoint(tmp_path, weights))
+
+
+def write_one_file(path, weights):
+    writer = GGUFWriter(path, "gemma3")
+    for key, value in {"embedding_length": COLS, "mm.tokens_per_image": 4}.items():
+        writer.add_uint32(f"gemma3.{key}", value)
+    for key, value in GEMMA3.items():
+        if key.startswith("vision.") and isinstance(value, int):
+            writer.add_uint32(f"gemma3.{key}", value)
+    writer.add_float32("gemma3.vision.attention.layer_norm_epsilon", 1e-3)
+    for name, values in {
+        **renamed(weights, OLLAMAS),
+        "token_embd.weight": np.zeros((9, COLS)),
+    }.items():
+        writer.add_tensor(name, values.astype(np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+def test_one_file_of_language_model_and_tower(tmp_path):
+    weights = gemma3_weights()
+    with text_part(open_gguf(write_one_file(tmp_path / "model.gguf", weights))) as text:
+        assert [*text.tensors] == ["token_embd.weight"]
+        assert not [key for key in text.metadata if ".vision." in key]
+        tower = own_tower(text)
+        assert tower is not None
+        assert tower.config.floats("vision.image_mean") == [0.5] * 3
+        assert tower.config.uint("vision.projector.scale_factor") == 2
+        assert {name: info.nbytes for name, info in tower.tensors.items()} == {
+            name: values.nbytes for name, values in weights.items()
+        }
+        name = "v.blk.1.ffn_up.weight"
+        assert np.array_equal(np.frombuffer(tower.data(name), np.float32), weights[name].ravel())
+        assert tower.tensors["v.patch_embd.weight"].shape == (WIDTH, 3 * PATCH**2)
+
+
+def write_text(path, width=COLS):
+    writer = GGUFWriter(path, "llama")
+    writer.add_uint32("llama.embedding_length", width)
+    writer.add_tensor("token_embd.weight", np.zeros((9, width), np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+def test_the_tower_beside_a_model(tmp_path):
+    with open_gguf(write_text(tmp_path / "model.gguf")) as text:
+        assert open_tower(text) is None
+        write_mmproj(tmp_path / "mmproj-f32.gguf", GEMMA3, gemma3_weights())
+        found = open_tower(text)
+        assert found is not None
+        assert found.path.name == "mmproj-f32.gguf"
+        found.close()
+        write_mmproj(tmp_path / "mmproj-other.gguf", GEMMA3, gemma3_weights())
+        with pytest.raises(ModelError, match=r"mmproj-f32\.gguf, mmproj-other\.gguf; name one"):
+            open_tower(text)
+
+
+def test_a_tower_of_another_width_is_not_taken(tmp_path):
+    write_mmproj(tmp_path / "mmproj.gguf", GEMMA3, gemma3_weights())
+    with open_gguf(write_text(tmp_path / "model.gguf", 40)) as text:
+        assert open_tower(text) is None
+
+
+def test_a_language_model_is_no_tower(tmp_path):
+    with (
+        open_gguf(write_text(tmp_path / "model.gguf")) as text,
+        pytest.raises(ModelError, match="architecture 'llama', needs 'clip'"),
+    ):
+        open_tower(text, tmp_path / "model.gguf")

@@ -1,0 +1,80 @@
+"""Towers for a language model: in its own file or folder, or in a file that lies beside it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from wgpu_backend.errors import ModelError
+from wgpu_backend.files.gguf.config import Config
+from wgpu_backend.files.gguf.one_file import own_tower
+from wgpu_backend.files.gguf.parts import TOWER_ARCHITECTURE, tower_part
+from wgpu_backend.files.gguf.reader import GGUFFile, open_gguf
+from wgpu_backend.files.huggingface.folder import Folder
+from wgpu_backend.files.huggingface.tower import open_tower_folder
+
+
+def open_tower(file: GGUFFile, mmproj: Path | None = None) -> GGUFFile | None:
+    """Open the tower of a language model.
+
+    Parameters
+    ----------
+    file : GGUFFile
+        The open file or folder of the language model, as `text_part` made it.
+    mmproj : Path or None
+        File or folder of the tower; None to look in the model's own file or folder, then for the
+        only ``mmproj*.gguf`` beside it that fits.
+
+    Returns
+    -------
+    GGUFFile or None
+        The tower as an mmproj file; None if there is none.
+
+    Raises
+    ------
+    ModelError
+        The file is damaged or no tower, or several files beside the model fit.
+    """
+    if mmproj is not None:
+        return _open(mmproj)
+    if isinstance(file, Folder):
+        return open_tower_folder(file.path)
+    return own_tower(file) or _beside(file)
+
+
+def _open(path: Path) -> GGUFFile:
+    if path.is_dir():
+        found = open_tower_folder(path)
+        if found is None:
+            raise ModelError(f"{path}: it has no tower for pictures or sound that is known")
+        return found
+    file = open_gguf(path)
+    try:
+        return tower_part(file)
+    except BaseException:
+        file.close()
+        raise
+
+
+def _beside(file: GGUFFile) -> GGUFFile | None:
+    """Open the only mmproj file in the folder of a model that fits its width."""
+    candidates = sorted({*file.path.parent.glob("*mmproj*.gguf")} - {file.path})
+    fitting = [path for path in candidates if _fits(path, file.config)]
+    if len(fitting) > 1:
+        names = ", ".join(path.name for path in fitting)
+        raise ModelError(f"{file.path}: several towers lie beside it: {names}; name one as mmproj")
+    return _open(fitting[0]) if fitting else None
+
+
+def _fits(path: Path, text: Config) -> bool:
+    """Return whether a file is a tower whose rows have the width of a language model."""
+    try:
+        with open_gguf(path) as file:
+            config = file.config
+            if config.architecture != TOWER_ARCHITECTURE:
+                return False
+            wide = [f"{part}.projection_dim" for part in ("vision", "audio")]
+            widths = [config.uint(key) for key in wide if key in config]
+            return text.uint("embedding_length", 0) in widths
+    # A damaged file beside the model is as if it were not there.
+    except (ModelError, OSError):
+        return False
