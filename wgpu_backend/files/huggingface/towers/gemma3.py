@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import isqrt
 from typing import ClassVar
 
@@ -41,7 +42,7 @@ class Gemma3Tower(TowerFamily):
         "mm_input_projection_weight": "mm.input_projection.weight",
         "mm_soft_emb_norm.weight": {"mm.soft_emb_norm.weight": _one_more},
     }
-    defaults: ClassVar[dict[str, object]] = {
+    defaults: ClassVar[Mapping[str, object]] = {
         "hidden_size": 768, "intermediate_size": 3072, "num_hidden_layers": 12,
         "num_attention_heads": 12, "image_size": 224, "patch_size": 16, "layer_norm_eps": 1e-6,
         "hidden_act": "gelu_pytorch_tanh",
