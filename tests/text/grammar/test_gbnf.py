@@ -163,6 +163,22 @@ def test_what_cannot_be_confused_stays_whole():
     assert _lexemes(string) <= 4
 
 
+@pytest.mark.parametrize(
+    "source",
+    ['root ::= (word | "(" root ")")*', 'root ::= x*\nx ::= word | "(" x* ")"'],
+    ids=["a group", "a rule that repeats itself"],
+)
+def test_letters_of_a_loop_are_one_lexeme_and_quick(source):
+    """A row of the parser keeps at most 2,000 items, and each letter would add one."""
+    source = write_lark(parse_gbnf(f"{source}\nword ::= [a-z]", {}, 256))
+    matcher = matcher_of(source)
+    assert r"/(?:[\x{61}-\x{7A}])+/" in source
+    assert matcher.consume_tokens(list(b"(" + b"a" * 5000))
+    assert not matcher.is_accepting()
+    assert matcher.consume_tokens(list(b"b)c"))
+    assert matcher.is_accepting()
+
+
 def test_a_grammar_too_large_to_look_through_is_taken_apart(monkeypatch):
     monkeypatch.setattr("wgpu_backend.text.grammar.gbnf_lark._MOST_STEPS", 3)
     matcher = matcher_of(write_lark(parse_gbnf('root ::= "(" root ")" | "ab" | "abc"', {}, 256)))

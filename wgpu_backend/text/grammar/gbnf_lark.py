@@ -223,15 +223,16 @@ class _Part:
 _Shape = _Part | _Lexeme
 
 
-# The prefix of the name of a rule that replaces a split lexeme.
+# Prefixes of the names of rules that replace a split lexeme, and the item of a repetition.
 _PARTED = "parted "
+_LOOP = "loop "
 
 
 class _Plan:
     """The choice of lexemes: as large as possible without excluding texts."""
 
     def __init__(self, rules: Mapping[str, Node]) -> None:
-        self.rules = rules
+        self.rules = dict(rules)
         self.shapes: dict[str, _Shape] = {}
         self.lexemes: dict[str, _Lexeme] = {}
         order, recursive = _sort_rules(rules)
@@ -401,7 +402,10 @@ class _Plan:
             first, *others = self._merge(body)
             if self._is_regular(first):
                 first = Repeat(first, 1, None)
-            self._groups[id(node), 0] = _either((first, *others))
+            # A rule, since a rule that refers to itself may have this repetition inside its item.
+            name = f"{_LOOP}{len(self.rules)}"
+            self.rules[name] = _either((first, *others))
+            self._groups[id(node), 0] = Ref(name)
         return self._groups[id(node), 0]
 
 
@@ -463,7 +467,11 @@ class _Conflicts:
         while before != self._after:
             before = {**self._after}
             for name, shape in shapes.items():
-                self._walk(shape, self._after[name])
+                after = self._after[name]
+                if name.startswith(_LOOP):
+                    self._walk_again(shape, after, self._first[name][0], endless=True)
+                else:
+                    self._walk(shape, after)
 
     def _begin(self, shape: _Shape) -> tuple[int, bool]:
         """Return the lexemes that a part may begin with, and whether the part may be empty."""
@@ -510,12 +518,18 @@ class _Conflicts:
     def _walk_repeat(self, node: Repeat, inner: _Shape, after: int) -> None:
         if node.most == 1:
             self._walk(inner, after)
-            return
-        again = self._begin(inner)[0]
+        elif isinstance(inner.node, Ref) and inner.node.name.startswith(_LOOP):
+            self._after[inner.node.name] |= after
+        else:
+            endless = node.most is None and node.least <= 1
+            self._walk_again(inner, after, self._begin(inner)[0], endless=endless)
+
+    def _walk_again(self, inner: _Shape, after: int, again: int, *, endless: bool) -> None:
+        """Walk a repeated part, which is followed by `after` or begins again."""
         is_alt = isinstance(inner, _Part) and isinstance(inner.node, Alt)
         for each in inner.inner if isinstance(inner, _Part) and is_alt else [inner]:
             more = again
-            if node.most is None and node.least <= 1 and isinstance(each, _Lexeme):
+            if endless and isinstance(each, _Lexeme):
                 loop = self._plan.body(each.node)
                 if isinstance(loop, Repeat) and loop.most is None and loop.least <= 1:
                     # Two of them in a row are one lexeme, so this excludes no text.
