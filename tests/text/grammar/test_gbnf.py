@@ -172,7 +172,7 @@ def test_letters_of_a_loop_are_one_lexeme_and_quick(source):
     """A row of the parser keeps at most 2,000 items, and each letter would add one."""
     source = write_lark(parse_gbnf(f"{source}\nword ::= [a-z]", {}, 256))
     matcher = matcher_of(source)
-    assert r"/(?:[\x{61}-\x{7A}])+/" in source
+    assert source.count("\nT") == 3
     assert matcher.consume_tokens(list(b"(" + b"a" * 5000))
     assert not matcher.is_accepting()
     assert matcher.consume_tokens(list(b"b)c"))
