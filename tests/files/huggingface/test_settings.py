@@ -23,7 +23,10 @@ from tests.data.make_folder_settings import (
     drawn,
 )
 from tests.files.huggingface.folders import TOKENIZER, llama_tensors, safetensors, write_folder
+from wgpu_backend.files.huggingface.families.gemma import EmbeddingGemma
+from wgpu_backend.files.huggingface.family import families
 
+DEFAULTS = json.loads((Path(__file__).parents[2] / "data" / "config_defaults.json").read_text())
 RECORDED = json.loads((Path(__file__).parents[2] / "data" / "folder_settings.json").read_text())
 # transformers' GELUs by tanh go through other constants.
 NEARLY = 2e-5
@@ -70,6 +73,20 @@ def test_a_file_of_the_folder_keeps_its_settings(tmp_path, name):
     (folder / "model.safetensors").write_bytes(safetensors(tensors))
     wb.create(tmp_path / "a.gguf", folder)
     np.testing.assert_array_equal(numbers(tmp_path / "a.gguf", kind), numbers(folder, kind))
+
+
+@pytest.mark.parametrize("class_name", DEFAULTS)
+def test_defaults_are_those_of_transformers(class_name):
+    made, theirs = families()[class_name], DEFAULTS[class_name]
+    ours = {**made.default_rope, **made.defaults, **made.by_class.get(class_name, {})}
+    assert ours == {name: theirs[name] for name in ours}
+    usual = [theirs[name] for name in made.activation_settings if theirs[name] is not None]
+    if made.activation is not None and usual:
+        known = {"gelu": "gelu_erf", "gelu_new": "gelu", "gelu_pytorch_tanh": "gelu"}
+        assert made.activation == known.get(usual[0], usual[0])
+    # A default that is not supported is refused, unless config.json has the other value.
+    refused = {k: v for k, v in made.needed.items() if theirs[k] not in (None, v)}
+    assert refused == ({"use_bidirectional_attention": True} if made is EmbeddingGemma else {})
 
 
 LAYER = ["full_attention", "sliding_attention"]
