@@ -47,12 +47,12 @@ def make_error_body(
         What it was, where an API has more to say of some.
     """
     full = isinstance(error, ContextFull) and error.tokens is not None
+    if isinstance(error, ContextFull) and full:
+        message = _word_full_context(api, message, error)
     kind = _KINDS.get(status, "api_error")
     match api:
         case "Anthropic":
             details = error.details if isinstance(error, RequestError) else None
-            if isinstance(error, ContextFull) and full:
-                message = _word_as_anthropic(message, error)
             extra = {"details": {**details}} if details else {}
             return {"type": "error", "error": {"type": kind, "message": message, **extra}}
         case "OpenAI" | "Jina" | "llama-cpp-python":
@@ -71,7 +71,15 @@ def make_error_body(
             return {"error": message}
 
 
-def _word_as_anthropic(message: str, error: ContextFull) -> str:
-    """Return the message in Anthropic's words, by which agents know that they have to shorten."""
-    _, mark, remedy = message.partition("; ")
-    return f"prompt is too long: {error.tokens} tokens > {error.room} maximum{mark}{remedy}"
+def _word_full_context(api: str, message: str, error: ContextFull) -> str:
+    """Return a message in an API's own words, by which clients know that they have to shorten."""
+    match api:
+        case "Anthropic":
+            _, mark, remedy = message.partition("; ")
+            return f"prompt is too long: {error.tokens} tokens > {error.room} maximum{mark}{remedy}"
+        case "OpenAI":
+            return f"Input tokens exceed the configured limit of {error.room} tokens: {message}"
+        case "llama-server":
+            return f"the request exceeds the available context size: {message}"
+        case _:
+            return message
