@@ -102,7 +102,7 @@ def tower_part(file: GGUFFile, *, owns: bool = True) -> GGUFFile:
 
 
 def _is_patch(name: str) -> bool:
-    return name.startswith("v.patch_embd.weight")
+    return name.startswith(("v.patch_embd.weight", "mm.patch_merger.weight"))
 
 
 def _matrix(shape: tuple[int, ...]) -> tuple[int, ...]:

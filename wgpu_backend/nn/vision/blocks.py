@@ -12,6 +12,7 @@ import numpy as np
 
 from wgpu_backend.errors import ModelError
 from wgpu_backend.files.gguf.config import Config
+from wgpu_backend.ml.backend import Backend
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.tensor import Tensor
 from wgpu_backend.nn.layers import LayerNorm, Linear, Norm, RMSNorm
@@ -99,6 +100,12 @@ class LayerSizes:
     def make_norm(self) -> Norm:
         """Make a norm of the tower's kind."""
         return self.norm(self.eps)
+
+
+def count_rows(backend: Backend, name: str) -> int | None:
+    """Return the rows of a matrix of a file, the extent of a shape; None if it is not there."""
+    info = backend.file.tensors.get(name)
+    return None if info is None else info.shape[0]
 
 
 def _activation(config: Config, section: str) -> str:
@@ -264,11 +271,36 @@ def rotation(
     head : int
         Columns of a head, a multiple of 4.
     """
+    positions = context.from_numpy(np.ascontiguousarray(places.T))
+    return rotation_at(positions, head, base=base, interleaved=interleaved)
+
+
+def rotation_at(
+    positions: Tensor,
+    head: int,
+    *,
+    base: float = 10000.0,
+    interleaved: bool = False,
+    alternate: bool = False,
+) -> Rotate:
+    """Make the rotation by two positions: half of the pairs of a head by each.
+
+    Parameters
+    ----------
+    positions : (2, patches), i32
+        All rows, then all columns: an input, as pictures of one number of patches differ.
+    head : int
+        Columns of a head, a multiple of 4.
+    alternate : bool
+        Whether rows and columns have every other frequency of a head, as in Pixtral (Agrawal et al.
+        2024, §2.2), or both have the same ones.
+    """
     quarter = head // 4
     # In f32, as the published code computes frequencies.
     exponents = np.arange(0, 2 * quarter, 2, dtype=np.float32) / np.float32(2 * quarter)
-    frequencies = np.tile(np.float32(1) / np.float32(base) ** exponents, 2)
-    positions = context.from_numpy(np.ascontiguousarray(places.T))
+    later = exponents + np.float32(2 / head) if alternate else exponents
+    frequencies = np.float32(1) / np.float32(base) ** np.concatenate([exponents, later])
+    context = positions.context
     axes = context.from_numpy(np.repeat(np.arange(2, dtype=np.int32), quarter))
     table = positions.rope_table_axes(context.from_numpy(frequencies), axes, count=2)
     return lambda x: x.rope(table, interleaved=interleaved)
@@ -312,6 +344,8 @@ __all__ = [
     "RMSNorm",
     "Rotate",
     "attend",
+    "count_rows",
     "rotation",
+    "rotation_at",
     "split_windows",
 ]

@@ -206,6 +206,21 @@ def split_patches(values: F32s, side: int, *, merge: int = 1, colours_first: boo
     return np.ascontiguousarray(ordered).reshape(rows, columns, merge * merge, -1)
 
 
+def list_places(rows: int, columns: int, square: int) -> NDArray[np.int32]:
+    """Return the rows of all patches, square by square, and their columns: (2, patches).
+
+    Parameters
+    ----------
+    rows, columns : int
+        Squares of the picture.
+    square : int
+        Patches along the side of a square.
+    """
+    whole = np.indices((rows * square, columns * square), np.int32)
+    squares = whole.reshape(2, rows, square, columns, square).swapaxes(2, 3)
+    return np.ascontiguousarray(squares).reshape(2, -1)
+
+
 # Sizes.
 
 

@@ -1,0 +1,92 @@
+"""Llama 4's tower: Meta 2025, "The Llama 4 herd".
+
+A vision transformer with rotation by row and column on tiles of a picture, and on the whole one.
+Squares of patches are joined.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from wgpu_backend import nn
+from wgpu_backend.ml.backend import Backend
+from wgpu_backend.ml.context import Context
+from wgpu_backend.ml.tensor import Tensor
+from wgpu_backend.nn.tower import Media, Rows, make_media, projector
+from wgpu_backend.nn.vision.blocks import LayerSizes, Rotate, count_rows, rotation
+from wgpu_backend.nn.vision.processing import (
+    Bytes,
+    fit_llama4,
+    normalise_half,
+    pad,
+    resize_coarsely,
+    split_tiles,
+)
+from wgpu_backend.nn.vision.tiles import TiledTower
+
+# Its code has the default of PyTorch, whatever config.json says.
+EPS = 1e-5
+
+
+@projector("llama4")
+class Llama4Vision(TiledTower):
+    """A vision transformer, two matrices for joined squares of patches and the projection."""
+
+    placeholder = "<|image|>"
+    class_place = "last"
+
+    up: nn.Linear = nn.weight("mm.model.mlp.1", "inner", "joined")
+    down: nn.Linear = nn.weight("mm.model.mlp.2", "outer", "inner")
+    projection: nn.Linear = nn.weight("mm.model.fc", "cols", "outer")
+
+    def __init__(self, backend: Backend) -> None:
+        keys = backend.config
+        sizes = LayerSizes.from_config(keys, activation="gelu_erf", eps=EPS)
+        square = keys.uint("vision.projector.scale_factor", at_least=1)
+        self.joined = sizes.width * square**2
+        self.inner = count_rows(backend, "mm.model.mlp.1.weight")
+        self.outer = count_rows(backend, "mm.model.mlp.2.weight")
+        self.most = keys.uint("vision.preproc_max_tiles", 16, at_least=1)
+        super().__init__(backend, sizes, square)
+
+    def prepare(self, source: NDArray[Any]) -> Media:
+        """Place a picture on a canvas of tiles, black at the right and below."""
+        grid, inner = fit_llama4(source.shape[:2], self.tile, self.most)
+        canvas = grid[0] * self.tile, grid[1] * self.tile
+        tiles = split_tiles(pad(resize_coarsely(source, *inner), canvas), grid)
+        if len(tiles) > 1:
+            tiles.append(resize_coarsely(source, self.tile, self.tile))
+        return make_media({"patches": self.split(tiles)}, self._layout(grid))
+
+    def _layout(self, grid: tuple[int, int]) -> list[str | Rows]:
+        """Return the tiles with separators, and the whole picture or the only tile."""
+        rows, text = Rows((self.side // self.square) ** 2), "<|image_start|>"
+        layout: list[str | Rows] = []
+        for _ in range(grid[0] if grid != (1, 1) else 0):
+            for _ in range(grid[1]):
+                layout += [text, rows]
+                text = "<|tile_x_separator|>"
+            text = "<|tile_y_separator|>"
+        return [*layout, f"{text}<|image|>", rows, "<|image_end|>"]
+
+    def normalise(self, tile: Bytes) -> NDArray[np.float32]:
+        """Return the values of a tile: (height, width, 3), rounded to bf16."""
+        return normalise_half(tile, *self.statistics)
+
+    def rotate(self, context: Context, tiles: int) -> Rotate:
+        """Return the rotation by column and row from 1; a tile's own row is not rotated."""
+        rows, columns = np.divmod(self.raster, self.side)
+        places = np.stack([columns + 1, rows + 1], 1)
+        whole = np.concatenate([places, np.zeros((1, 2), places.dtype)])
+        every = np.tile(whole, (tiles, 1)).astype(np.int32)
+        return rotation(context, every, self.sizes.head, interleaved=True)
+
+    def encode(self, context: Context, inputs: Mapping[str, Tensor]) -> Tensor:
+        """Return a row for each square of patches, tile by tile."""
+        x = self.join_squares(self.encode_tiles(context, inputs["patches"]))
+        x = self.down(self.up(x).gelu_erf()).gelu_erf()
+        return self.projection(x)
