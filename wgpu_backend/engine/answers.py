@@ -5,20 +5,25 @@ from __future__ import annotations
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from functools import partial
-from typing import Literal, overload
+from typing import Literal, cast, overload
 
 from wgpu_backend.engine.arguments import (
     CallOptions,
     Options,
     check_options,
     conversation,
+    describe,
     text,
     token_ids,
 )
 from wgpu_backend.engine.batching.request import Request
 from wgpu_backend.engine.batching.results import Event
+from wgpu_backend.engine.media import PART_KINDS, Illustrations, Part, Prompt
 from wgpu_backend.engine.prompt import Message, Prompter, fit_conversation
 from wgpu_backend.engine.sessions import Session, Sessions, Stats
+from wgpu_backend.engine.towers import Towers
+from wgpu_backend.errors import OptionError
+from wgpu_backend.files.media.pictures import Source
 from wgpu_backend.text.grammar import Grammar, GrammarVocabulary, Matcher
 from wgpu_backend.text.tokenizer import Tokenizer
 
@@ -39,6 +44,8 @@ class Answers:
         Renders conversations to tokens.
     grammars : GrammarVocabulary
         Compiles grammars for the vocabulary.
+    towers : Towers
+        Towers for pictures and sounds.
     num_ctx : int
         Positions in the context.
     stats : Stats
@@ -48,6 +55,7 @@ class Answers:
     tokenizer: Tokenizer
     prompter: Prompter
     grammars: GrammarVocabulary
+    towers: Towers
     num_ctx: int
     depth: int
     stats: Stats
@@ -62,6 +70,7 @@ class Answers:
         stream: Literal[False] = False,
         system: str | None = None,
         raw: bool = False,
+        images: Sequence[Source] = (),
         options: Options | None = None,
         num_predict: int | None = None,
         stop: str | Iterable[str] | None = None,
@@ -75,6 +84,7 @@ class Answers:
         stream: Literal[True],
         system: str | None = None,
         raw: bool = False,
+        images: Sequence[Source] = (),
         options: Options | None = None,
         num_predict: int | None = None,
         stop: str | Iterable[str] | None = None,
@@ -87,6 +97,7 @@ class Answers:
         stream: bool = False,
         system: str | None = None,
         raw: bool = False,
+        images: Sequence[Source] = (),
         options: Options | None = None,
         num_predict: int | None = None,
         stop: str | Iterable[str] | None = None,
@@ -102,7 +113,9 @@ class Answers:
             System message; used only with a chat template.
         raw : bool
             Continue the prompt as it is, without the chat template. Always so for models without
-            a template.
+            a template. Pictures stand at ``<__media__>`` or the model's own token for them.
+        images : sequence of path, bytes, Pillow image or array
+            Pictures that the prompt is about.
         options : SamplingOptions, mapping or None
             A mapping uses Ollama's names, including ``num_predict`` and ``stop``.
         num_predict : int or None
@@ -129,12 +142,26 @@ class Answers:
         prompt = text("prompt", prompt)
         system = None if system is None else text("system", system)
         if raw or self.prompter.template is None:
-            ids = self.prompter.raw(prompt)
+            found = self._raw(prompt, images)
         else:
             # Templates write a frame even for an empty system message, so that one is left out.
             messages = [{"role": "system", "content": system}] if system else []
-            ids = self.prompter.chat([*messages, {"role": "user", "content": prompt}])
-        return self._answer("generate", ids, how, stream=stream, form=format)
+            shown = {"images": _listed(images)} if images else {}
+            found = self._render([*messages, {"role": "user", "content": prompt, **shown}])
+        return self._answer("generate", found, how, stream=stream, form=format)
+
+    def _raw(self, prompt: str, images: Sequence[Source]) -> Prompt:
+        if not images:
+            return Prompt(self.prompter.raw(prompt))
+        return self.towers.raw(
+            self.prompter, prompt, [Part("image", each) for each in _listed(images)]
+        )
+
+    def _render(self, messages: Sequence[Message]) -> Prompt:
+        """Render a conversation, with its pictures and sounds."""
+        shown = Illustrations(messages)
+        prepared = [self.towers.prepare(part) for part in shown.parts]
+        return self.towers.chat(self.prompter, shown, shown.messages, prepared)
 
     @overload
     def chat(
@@ -185,7 +212,9 @@ class Answers:
         Parameters
         ----------
         messages : sequence of mappings
-            Each with ``role`` and ``content``; a plain text is a message of the user.
+            Each with ``role`` and ``content``; a plain text is a message of the user. Contents may
+            have parts: ``{"type": "text", "text": …}`` and ``{"type": "image", "image": …}`` with a
+            path, bytes, Pillow image or array. A message may instead have a list of ``images``.
         stream, options, num_predict, stop, format
             See `generate`.
         tools, documents, chat_template_kwargs
@@ -199,20 +228,22 @@ class Answers:
             The newest message is longer than the context.
         """
         how = check_options(options, num_predict, stop)
+        shown = Illustrations(self.prompter.check_messages(conversation(messages), PART_KINDS))
+        prepared = [self.towers.prepare(part) for part in shown.parts]
+        render = partial(
+            self.towers.chat,
+            self.prompter,
+            shown,
+            prepared=prepared,
+            tools=tools,
+            documents=documents,
+            chat_template_kwargs=chat_template_kwargs,
+        )
         found = fit_conversation(
-            self.prompter.check_messages(conversation(messages)),
-            partial(
-                self.prompter.chat,
-                tools=tools,
-                documents=documents,
-                chat_template_kwargs=chat_template_kwargs,
-            ),
-            self.num_ctx,
-            how.num_predict,
+            shown.messages, lambda some: render(some).tokens, self.num_ctx, how.num_predict
         )
-        return self._answer(
-            "chat", found.tokens, how, stream=stream, dropped=found.dropped, form=format
-        )
+        prompt = render(found.messages) if prepared else Prompt(found.tokens)
+        return self._answer("chat", prompt, how, stream=stream, dropped=found.dropped, form=format)
 
     def tokens(
         self,
@@ -253,7 +284,7 @@ class Answers:
     def _answer(
         self,
         call: str,
-        ids: Sequence[int],
+        prompt: Prompt,
         how: CallOptions,
         *,
         stream: bool,
@@ -262,12 +293,21 @@ class Answers:
     ) -> str | Iterator[str]:
         grammar = form if isinstance(form, Grammar) else Grammar.of_format(form)
         matcher = None if grammar is None else self.grammars.matcher(grammar)
-        request = Request(ids, how.options, how.num_predict, how.stop)
+        request = Request(
+            prompt.tokens, how.options, how.num_predict, how.stop, placed=prompt.placed
+        )
         made = _texts(self.events(request, matcher=matcher, call=call))
         self.stats.dropped_messages = dropped
         # The session's lock is held to the end of the answer; otherwise another call would take the
         # session over, and this one would raise.
         return made if stream else self._session.calls.take(lambda: "".join(made))
+
+
+def _listed(images: object) -> list[object]:
+    """Return pictures as a list; one alone is refused, since bytes are a sequence as well."""
+    if not isinstance(images, list | tuple):
+        raise OptionError(f"images: {describe(images)}, needs a list of pictures")
+    return [*cast("Sequence[object]", images)]
 
 
 def _tokens(events: Generator[Event]) -> Iterator[int]:
@@ -305,6 +345,7 @@ class Conversation(Answers):
         self.tokenizer = model.tokenizer
         self.prompter = model.prompter
         self.grammars = model.grammars
+        self.towers = model.towers
         self.num_ctx = model.num_ctx
         self.depth = model.depth
         self.stats = Stats()

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
+from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
@@ -18,10 +19,12 @@ from wgpu_backend.engine.arguments import texts as checked_texts
 from wgpu_backend.engine.arguments import token_ids
 from wgpu_backend.engine.batching.completion import ModelInfo
 from wgpu_backend.engine.graph_facts import Pass, describe_pass
+from wgpu_backend.engine.media import Inserted, Part, Prompt
 from wgpu_backend.engine.pooling import choose_pooling, pool_states, unit
 from wgpu_backend.engine.prompt import Prompter
 from wgpu_backend.engine.runner import HIDDEN, SHORTEST, Head, Runner, bucket, make_runner
 from wgpu_backend.engine.sessions import CacheUser, Sessions, Stats
+from wgpu_backend.engine.towers import Towers
 from wgpu_backend.errors import (
     ContextFull,
     ModelError,
@@ -31,6 +34,7 @@ from wgpu_backend.errors import (
     Unclosed,
 )
 from wgpu_backend.files.gguf.config import Config
+from wgpu_backend.files.media.pictures import Source
 from wgpu_backend.graph.capabilities import DeviceInfo
 from wgpu_backend.graph.html_tables import binary_size, html_table
 from wgpu_backend.ml.backend import Backend
@@ -76,6 +80,8 @@ class LanguageModel(Answers):
         Finds the tokens that spell a text.
     info : ModelInfo
         Properties that completions need.
+    towers : Towers
+        Its towers for pictures and sounds.
     runner : Runner
         Runs passes; its clock measures host time.
     depth : int
@@ -89,7 +95,12 @@ class LanguageModel(Answers):
     """
 
     def __init__(
-        self, backend: Backend, num_ctx: int | None, kv_dtype: DType, num_parallel: int = 1
+        self,
+        backend: Backend,
+        num_ctx: int | None,
+        kv_dtype: DType,
+        num_parallel: int = 1,
+        mmproj: Path | None = None,
     ) -> None:
         self.backend = backend
         self.num_parallel = num_parallel
@@ -107,8 +118,12 @@ class LanguageModel(Answers):
         self.depth = _depth(self.device)
         self.stats = Stats()
         name = str(backend.file.path)
-        self.info = ModelInfo(name, self.tokenizer, vocabulary, self.num_ctx, self.spelling)
-        self._sessions = Sessions(self.runner, self.info)
+        self.towers = Towers(backend, self.model, mmproj)
+        self.info = ModelInfo(
+            name, self.tokenizer, vocabulary, self.num_ctx, self.spelling, self.towers
+        )
+        sessions = self._sessions = Sessions(self.runner, self.info)
+        self.towers.alone = lambda act: sessions.alone(sessions.main, act)
         self._session = self._sessions.main
         # Capturing `self` would make a reference cycle, and keep the model until a collection.
         model = self.model
@@ -253,8 +268,18 @@ class LanguageModel(Answers):
         """
         return Conversation(self, self._sessions)
 
-    def logits(self, tokens: Sequence[int]) -> NDArray[np.float32]:
-        """Compute the logits after each token: (tokens, vocabulary).
+    def logits(
+        self, tokens: str | Sequence[int], *, images: Sequence[Source] = ()
+    ) -> NDArray[np.float32]:
+        """Compute the logits after each token and row: (tokens, vocabulary).
+
+        Parameters
+        ----------
+        tokens : str or sequence of int
+            Token ids, or a raw prompt. With pictures a text, which has the model's own picture
+            token or ``<__media__>`` where each stands, or they come first.
+        images : sequence of path, bytes, Pillow image or array
+            Pictures.
 
         Raises
         ------
@@ -267,7 +292,21 @@ class LanguageModel(Answers):
         # One binding must hold the rows, 4 bytes for each logit. `limit` is halved below, because a
         # pass pads its rows to a power of two.
         limit = self.backend.executor.capabilities.max_binding_nbytes // (4 * rows)
-        return self._rows("logits", token_ids(tokens, rows), self._logits, max(1, limit // 2))
+        prompt = self._raw_prompt(tokens, images)
+        ids = prompt.tokens if prompt.placed else token_ids(prompt.tokens, rows)
+        inserted = self.towers.insert(prompt.placed) if prompt.placed else None
+        limit = max(1, limit // 2)
+        return self._rows("logits", ids, self._logits, limit, inserted=inserted)
+
+    def _raw_prompt(self, tokens: str | Sequence[int], images: Sequence[Source]) -> Prompt:
+        if not isinstance(tokens, str):
+            if images:
+                raise OptionError("images: need a text, which says where they stand, not token ids")
+            return Prompt([*tokens])
+        if not images:
+            return Prompt(self.prompter.raw(tokens))
+        parts = [Part("image", image) for image in images]
+        return self.towers.raw(self.prompter, tokens, parts)
 
     def states(self, tokens: Sequence[int]) -> NDArray[np.float32]:
         """Compute the hidden states of each token after the last norm: (tokens, hidden).
@@ -366,6 +405,7 @@ class LanguageModel(Answers):
         head: Head,
         limit: int,
         inputs: Mapping[str, NDArray[np.int32]] | None = None,
+        inserted: Inserted | None = None,
     ) -> NDArray[np.float32]:
         """Compute the results of `head` for every token, in passes of at most `limit` tokens."""
         if self.model.prompt_encoder() is not None:
@@ -380,7 +420,8 @@ class LanguageModel(Answers):
         whole = self._session.calls.take
         return whole(
             lambda: self._sessions.alone(
-                self._session, lambda: self._compute(asked, tokens, head, limit, inputs or {})
+                self._session,
+                lambda: self._compute(asked, tokens, head, limit, inputs or {}, inserted),
             )
         )
 
@@ -391,6 +432,7 @@ class LanguageModel(Answers):
         head: Head,
         limit: int,
         inputs: Mapping[str, NDArray[np.int32]],
+        inserted: Inserted | None,
     ) -> NDArray[np.float32]:
         self._session.claim(f"{asked}()")
         # Refilled only after the last pass, so that after an error no token counts as cached.
@@ -398,10 +440,17 @@ class LanguageModel(Answers):
         self.cache.remove(self._session.sequence)
         step = min(self.runner.chunk, limit)
         parts: list[NDArray[np.float32]] = []
-        for start in range(0, len(tokens), step):
-            part = tokens[start : start + step]
-            given = {name: array[start : start + step] for name, array in inputs.items()}
+        if inserted is not None:
+            inserted.rows |= {i: self.towers.encode(p) for i, p in enumerate(inserted.placed)}
+        start = 0
+        while start < len(tokens):
+            count = min(step, len(tokens) - start)
+            count = count if inserted is None else inserted.whole(start, count)
+            part = tokens[start : start + count]
+            given = {name: array[start : start + count] for name, array in inputs.items()}
             work = Work(self._session.sequence, part, range(len(part)), given)
+            work = work if inserted is None else inserted.work(work, start)
+            start += count
             run = partial(self.runner.run, [work], head, {})
             # The rows after those of the part are padding.
             parts.append(self._sessions.with_room(self._session, run).wait()[0][: len(part)])
@@ -628,6 +677,7 @@ class LanguageModel(Answers):
         while self._runners:
             self._runners.pop().close()
         self._adapters.close()
+        self.towers.close()
         self.cache.close()
         # Last, because runners, adapters and cache free buffers on the device.
         self.backend.close()

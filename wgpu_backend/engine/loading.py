@@ -68,6 +68,7 @@ def load(
     adapters: Given | Sequence[Given] = (),
     control_vectors: Given | Sequence[Given] = (),
     control_layers: tuple[int, int] | None = None,
+    mmproj: str | Path | None = None,
 ) -> LanguageModel:
     """Load a model.
 
@@ -110,6 +111,9 @@ def load(
         None for ``WGPU_BACKEND_IMPLEMENTATION`` of the environment, else ``auto``.
     adapters, control_vectors, control_layers
         See `LanguageModel.set_adapters` and `LanguageModel.set_control_vectors`.
+    mmproj : str, Path or None
+        File or folder of the model's tower for pictures or sound. None to look in the model's own
+        file or folder, then for an ``mmproj*.gguf`` in its folder, when the first picture comes.
 
     Returns
     -------
@@ -126,6 +130,7 @@ def load(
         Another argument is invalid, or both `exact` and `coarse` are set.
     """
     file, rules, dtype = _file(path), _rules(fusion), _dtype(kv_dtype)
+    tower = None if mmproj is None else _file(mmproj)
     loras = scaled_files("adapters", adapters)
     vectors = scaled_files("control_vectors", control_vectors)
     positions = None if num_ctx is None else whole_number("num_ctx", num_ctx)
@@ -151,8 +156,10 @@ def load(
         backend = new_backend(file, params, name=name)
         try:
             require_fitting(backend.file, loras, vectors, control_layers)
-            model = _load_model(backend, positions, parallel, dtype, shares.report_load, cancelled)
-            _change(model, loras, vectors, control_layers)
+            model = _load_model(
+                backend, positions, parallel, dtype, shares.report_load, cancelled, tower
+            )
+            _change(model, loras, vectors, control_layers, load_towers=tower is not None)
             # A Ctrl-C that was held back raises here, where the model is still released.
             deliver()
             return model
@@ -194,13 +201,14 @@ def _load_model(
     dtype: DType,
     progress: Progress | None,
     cancelled: Callable[[], bool] | None,
+    mmproj: Path | None,
 ) -> LanguageModel:
     """Load the weights while the model's kernels are compiled, and make the model."""
     # First, so that an unknown architecture is reported before anything is loaded.
     kind = model_class(backend.config)
     with warm_up(backend, kind, dtype):
         backend.load(progress, cancelled, fused_weights=kind.fused_weights)
-    return LanguageModel(backend, num_ctx, dtype, num_parallel)
+    return LanguageModel(backend, num_ctx, dtype, num_parallel, mmproj)
 
 
 def _change(
@@ -208,9 +216,14 @@ def _change(
     loras: Sequence[Scaled],
     vectors: Sequence[Scaled],
     layers: tuple[int, int] | None,
+    *,
+    load_towers: bool,
 ) -> None:
-    """Apply adapters and control vectors; close the model if that fails."""
+    """Apply adapters and control vectors, and load towers; close the model if that fails."""
     try:
+        # A file that is named is checked at once; one that is found, when it is needed.
+        for modality in model.towers.modalities if load_towers else ():
+            model.towers.get(modality)
         model.set_adapters(loras)
         model.set_control_vectors(vectors, layers)
     except BaseException:

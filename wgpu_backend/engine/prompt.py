@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, cast
 
 from wgpu_backend.errors import ContextFull, TemplateError
@@ -92,27 +92,59 @@ class Prompter:
         TemplateError
             The model has no template, it refuses the messages, or one is not a message.
         """
+        text = self.render(
+            messages,
+            tools=tools,
+            documents=documents,
+            chat_template_kwargs=chat_template_kwargs,
+        )
+        # The template writes special tokens itself; only BOS may be missing.
+        ids = self.tokenizer.encode(text, add_special=False, parse_special=True)
+        return self.with_bos(ids)
+
+    def render(
+        self,
+        messages: Sequence[Message],
+        *,
+        tools: Sequence[Mapping[str, object]] | None = None,
+        documents: Sequence[Mapping[str, object]] | None = None,
+        chat_template_kwargs: Mapping[str, object] | None = None,
+        kinds: Sequence[str] = ("text",),
+    ) -> str:
+        """Render a conversation to the text that `chat` tokenizes.
+
+        Parameters
+        ----------
+        messages, tools, documents, chat_template_kwargs
+            See `chat`.
+        kinds : sequence of str
+            Types of parts that messages may have.
+        """
         if self.template is None:
             raise TemplateError("chat: the model's file has no chat template; use a raw prompt")
-        self.check_messages(messages)
+        self.check_messages(messages, kinds)
         given = chat_template_kwargs or {}
         if taken := _PARAMETERS.intersection(given):
             raise TemplateError(
                 f"chat: chat_template_kwargs has {min(taken)}, needs it as a parameter"
             )
-        text = self.template.render(
+        return self.template.render(
             self._shield(name_calls(self.template.source, messages)),
             add_generation_prompt=True,
             tools=self._shield(tools),
             documents=self._shield(documents),
             **self._shield(given),
         )
-        # The template writes special tokens itself; only BOS may be missing.
-        ids = self.tokenizer.encode(text, add_special=False, parse_special=True)
-        return self._with_bos(ids)
 
-    def check_messages(self, messages: Sequence[object]) -> list[Message]:
+    def check_messages(
+        self, messages: Sequence[object], kinds: Sequence[str] = ("text",)
+    ) -> list[Message]:
         """Check that each message has a role and content, and return the messages.
+
+        Parameters
+        ----------
+        kinds : sequence of str
+            Types of parts that messages may have.
 
         Raises
         ------
@@ -120,7 +152,7 @@ class Prompter:
             An item is not a message.
         """
         for number, message in enumerate(messages):
-            _check(number, message)
+            _check(number, message, kinds)
         return [cast("Message", message) for message in messages]
 
     def _shield(self, value: Given) -> Given:
@@ -134,7 +166,7 @@ class Prompter:
             return [self._shield(item) for item in cast("Sequence[Given]", value)]
         return value
 
-    def _with_bos(self, ids: list[int]) -> list[int]:
+    def with_bos(self, ids: list[int]) -> list[int]:
         """Add BOS if the model needs it and the template lacks it."""
         bos = self.tokenizer.bos_id
         if bos is None or not self.tokenizer.add_bos or ids[:1] == [bos]:
@@ -172,7 +204,7 @@ class Prompter:
         return ids, [0] * len(ids)
 
 
-def _check(number: int, message: object) -> None:
+def _check(number: int, message: object, kinds: Sequence[str]) -> None:
     """Raise if an item is not a message or has content the model does not support."""
     shown = repr(message)[:60]
     given = cast("Message", message if isinstance(message, Mapping) else {})
@@ -182,7 +214,7 @@ def _check(number: int, message: object) -> None:
         raise TemplateError(f"chat: message {number} is {shown}, needs role and content, texts")
     for part in cast("list[object]", content) if isinstance(content, list) else []:
         kind = cast("Message", part).get("type") if isinstance(part, Mapping) else part
-        if kind != "text":
+        if kind not in kinds:
             raise TemplateError(
                 f"chat: message {number} has a part of type {str(kind)[:60]!r}, needs text alone"
             )
@@ -195,10 +227,11 @@ PARTS = 4
 
 @dataclass(frozen=True, slots=True)
 class FittedConversation:
-    """The tokens of a conversation, and the number of messages left out."""
+    """The tokens of a conversation, the messages that they are of, and how many were left out."""
 
     tokens: list[int]
     dropped: int
+    messages: Sequence[Message] = field(default=(), compare=False)
 
 
 def fit_conversation(
@@ -232,11 +265,14 @@ def fit_conversation(
     excess = len(everything) - room + (part if answer < 0 else min(answer, part))
     starts = _exchanges(messages)
     if excess <= 0 or (len(starts) < 2 and len(everything) <= room):
-        return FittedConversation(everything, 0)
+        return FittedConversation(everything, 0, messages)
     head, going = messages[: starts[0]] if starts else messages, -(-excess // part) * part
 
+    def part_from(start: int) -> list[Message]:
+        return [*head, *messages[start:]]
+
     def render_from(start: int) -> list[int]:
-        return render([*head, *messages[start:]])
+        return render(part_from(start))
 
     # The search excludes the last exchange, which is always kept.
     # Bisecting relies on this: without more of the messages a prompt is never longer.
@@ -251,7 +287,8 @@ def fit_conversation(
             len(tokens),
             room,
         )
-    return FittedConversation(tokens, starts[count] - len(head) if count else 0)
+    kept = part_from(starts[count]) if count else messages
+    return FittedConversation(tokens, starts[count] - len(head) if count else 0, kept)
 
 
 def _exchanges(messages: Sequence[Message]) -> list[int]:

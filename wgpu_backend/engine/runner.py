@@ -248,7 +248,8 @@ class Runner:
             tokens += size
             outputs += len(work.outputs)
             longest = max(longest, self.cache.length(work.sequence) + size * count)
-        if tokens > self.chunk:
+        # Rows that see each other are one pass, however many they are.
+        if tokens > self.chunk and not any(work.spans for work in works):
             raise ContextFull(f"run: {tokens} tokens in one pass, at most {self.chunk}")
         rows, results = bucket(tokens), bucket(outputs)
         if results == rows and not all(work.whole for work in works):

@@ -1,4 +1,4 @@
-"""Towers for a language model: in its own file or folder, or in a file that lies beside it."""
+"""Towers for a language model: in its own file or folder, or in a file of the same folder."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def open_tower(file: GGUFFile, mmproj: Path | None = None) -> GGUFFile | None:
         The open file or folder of the language model, as `text_part` made it.
     mmproj : Path or None
         File or folder of the tower; None to look in the model's own file or folder, then for the
-        only ``mmproj*.gguf`` beside it that fits.
+        only ``mmproj*.gguf`` of the folder that fits.
 
     Returns
     -------
@@ -32,13 +32,13 @@ def open_tower(file: GGUFFile, mmproj: Path | None = None) -> GGUFFile | None:
     Raises
     ------
     ModelError
-        The file is damaged or no tower, or several files beside the model fit.
+        The file is damaged or no tower, or several files in the folder fit.
     """
     if mmproj is not None:
         return _open(mmproj)
     if isinstance(file, Folder):
         return open_tower_folder(file.path)
-    return own_tower(file) or _beside(file)
+    return own_tower(file) or _find_nearby(file)
 
 
 def _open(path: Path) -> GGUFFile:
@@ -55,7 +55,7 @@ def _open(path: Path) -> GGUFFile:
         raise
 
 
-def _beside(file: GGUFFile) -> GGUFFile | None:
+def _find_nearby(file: GGUFFile) -> GGUFFile | None:
     """Open the only mmproj file in the folder of a model that fits its width."""
     candidates = sorted({*file.path.parent.glob("*mmproj*.gguf")} - {file.path})
     fitting = [path for path in candidates if _fits(path, file.config)]

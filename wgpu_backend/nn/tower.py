@@ -105,6 +105,9 @@ class Tower(Module, ABC):
         Whether rows attend to earlier rows only; if false, rows of one `Rows` attend to each other.
     placeholder : str
         Token that the model's chat template writes for a picture or a sound.
+    around : (str, str)
+        Texts before and after a placeholder that are not part of the layout, as a template writes
+        them: ``("<|vision_start|>", "<|vision_end|>")``.
     cols : int
         Columns of a row: the width of the language model, or a multiple of it with rows that are
         added after its first layers. Set in `__init__`.
@@ -114,6 +117,7 @@ class Tower(Module, ABC):
     modality: ClassVar[Literal["image", "audio"]] = "image"
     is_causal: ClassVar[bool] = True
     placeholder: ClassVar[str]
+    around: ClassVar[tuple[str, str]] = ("", "")
     cols: int
 
     def __init__(self, backend: Backend) -> None:

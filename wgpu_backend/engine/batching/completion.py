@@ -23,8 +23,10 @@ from wgpu_backend.engine.batching.results import (
     TokenLogprob,
     Usage,
 )
+from wgpu_backend.engine.media import STAND_IN, Inserted
 from wgpu_backend.engine.step_sampler import MOST_AHEAD, StepSampler
 from wgpu_backend.engine.stop_texts import StopTexts
+from wgpu_backend.engine.towers import Towers
 from wgpu_backend.errors import BackendError, GrammarError
 from wgpu_backend.nn.kvcache.saving import Saved
 from wgpu_backend.ops.sampling.host import Breakers, Spelling, largest
@@ -49,6 +51,8 @@ class ModelInfo:
         Positions in a context.
     spelling : Spelling
         Finds the tokens that spell a text.
+    towers : Towers or None
+        Towers for pictures and sounds.
     """
 
     name: str
@@ -56,6 +60,7 @@ class ModelInfo:
     vocabulary: int
     num_ctx: int
     spelling: Spelling
+    towers: Towers | None = None
 
 
 @dataclass(slots=True)
@@ -125,6 +130,8 @@ class Completion:
         The saved cache content of a paused choice, if it continues from it; `sent` includes it.
     judged : int
         Prompt positions whose next token has a log probability, or one in flight.
+    inserted : Inserted or None
+        Rows of pictures and sounds in the prompt.
     confirmed : int
         Positions whose passes were read, of a choice that is `Ticket.stepwise`.
     """
@@ -149,6 +156,9 @@ class Completion:
         self.paused = False
         self.saved: Saved | None = None
         self.judged = self.confirmed = 0
+        self.inserted: Inserted | None = None
+        if ticket.request.placed and model.towers is not None:
+            self.inserted = model.towers.insert(ticket.request.placed)
         self._prompt = len(self.tokens)
         self.outcome: Outcome | None = None
         # Set at the end.
@@ -252,11 +262,18 @@ class Completion:
             on_host=self._is_changed,
             breakers=None if found is None else found.result(),
         )
-        self.sampler.start(self.tokens)
+        self.sampler.start(self._text_tokens)
         if self.ticket.matcher is not None and self._matcher is None:
             self._matcher = self.ticket.matcher.result().copy()
         self._seat_time = time.perf_counter()
         self.send_progress(reused, 0.0)
+
+    @property
+    def _text_tokens(self) -> list[int]:
+        """Return the tokens without the stand-ins of rows, which no penalty counts."""
+        if self.inserted is None:
+            return self.tokens
+        return [token for token in self.tokens if token < STAND_IN]
 
     def send_progress(self, position: int, seconds: float | None = None) -> None:
         """Send a progress event for the prompt, if the request wants them."""
@@ -288,7 +305,8 @@ class Completion:
             return 0
         known = len(self.tokens) - self.sent
         if not self.ahead:
-            return known
+            # Not beyond a picture that its tower has not read yet.
+            return known if self.inserted is None else self.inserted.reach(self.sent, known)
         # With a token in flight it can go on only if that token is all that is missing, and if
         # the device can choose the next one.
         wanted = self._limit < 0 or self.made + self.ahead < self._limit
@@ -318,7 +336,9 @@ class Completion:
     def guessable(self) -> int:
         """Most draft tokens after the newest token that the next pass may verify."""
         one = len(self.tokens) - self.sent == 1 and not self.ahead
-        if not one or self.finished or self.away or self.sampler.on_host or self.constrained:
+        if self.inserted is not None or not one or self.finished or self.away:
+            return 0
+        if self.sampler.on_host or self.constrained:
             return 0
         left = self._room - len(self.tokens)
         if self._limit >= 0:
@@ -375,7 +395,8 @@ class Completion:
         count = self.request.logprobs
         if count is not None and logits is not None:
             changed = self._choices(logits) if self.request.sampled else None
-            chances = None if changed is None else self.sampler.chances(changed, self.tokens)
+            counted = self._text_tokens
+            chances = None if changed is None else self.sampler.chances(changed, counted)
             self._logprobs.append(token_logprob(logits, token, count, self._tokenizer, chances))
 
     def _took(self, token: int) -> None:

@@ -143,6 +143,11 @@ class Core(TokenLoop):
         self._stopping = False
         self.ending: Exception = BackendError(f"{model.backend.file.path}: the engine was closed")
 
+    @property
+    def is_deterministic(self) -> bool:
+        """Return whether all passes have one of a few fixed shapes."""
+        return self._shapes is not None
+
     # Called by other threads while they hold the model's lock.
 
     @property

@@ -20,6 +20,7 @@ from wgpu_backend.engine.batching.intake import Intake
 from wgpu_backend.engine.batching.request import Request, RequestFields
 from wgpu_backend.engine.batching.results import EngineStatus
 from wgpu_backend.engine.language_model import LanguageModel
+from wgpu_backend.engine.media import PART_KINDS, Illustrations
 from wgpu_backend.engine.runner import CHUNK
 from wgpu_backend.engine.sessions import MOST_SESSIONS as MOST_SLOTS
 from wgpu_backend.engine.step_sampler import MOST_AHEAD
@@ -160,6 +161,11 @@ class Engine:
         An unusable grammar is reported by the generation, as a GrammarError.
         """
         tokens = request.fitting(self.num_ctx, self.model.vocabulary)
+        if request.placed and self._core.is_deterministic:
+            raise OptionError(
+                "deterministic: passes of fixed shapes take text alone, pictures or sound were "
+                "given; make the engine without it"
+            )
         if request.prompt_logprobs and self.model.model.prompt_encoder() is not None:
             raise OptionError(
                 f"prompt_logprobs: {self.model.backend.file.path} reads prompts with an encoder, "
@@ -215,7 +221,8 @@ class Engine:
         Parameters
         ----------
         messages : sequence of mappings
-            Each with ``role`` and ``content``; a plain text is a message of the user.
+            Each with ``role`` and ``content``; a plain text is a message of the user. Pictures are
+            parts or ``images``, see `LanguageModel.chat`.
         tools, documents, chat_template_kwargs
             Further inputs of the model's template; see `Prompter.chat`.
         **fields
@@ -228,13 +235,20 @@ class Engine:
         BackendError
             See `submit`; OptionError for a field.
         """
-        tokens = self.model.prompter.chat(
-            conversation(messages),
+        given = self.model.prompter.check_messages(conversation(messages), PART_KINDS)
+        shown = Illustrations(given)
+        towers = self.model.towers
+        prompt = towers.chat(
+            self.model.prompter,
+            shown,
+            shown.messages,
+            [towers.prepare(part) for part in shown.parts],
             tools=tools,
             documents=documents,
             chat_template_kwargs=chat_template_kwargs,
         )
-        return self.submit(Request.of(tokens, **fields))
+        fields["placed"] = prompt.placed
+        return self.submit(Request.of(prompt.tokens, **fields))
 
     def status(self) -> EngineStatus:
         """Return the engine's state and counters; waits for the end of the current step.

@@ -33,7 +33,7 @@ from wgpu_backend.engine.batching.constrained import Constrained
 from wgpu_backend.engine.batching.drafts import Drafts, cut_back, drop_drafts
 from wgpu_backend.engine.batching.step import Planned, SteadyShapes, Step, submit
 from wgpu_backend.engine.runner import Runner
-from wgpu_backend.errors import BackendError, CacheFull
+from wgpu_backend.errors import BackendError, CacheFull, DeviceLost
 from wgpu_backend.nn.batch import BatchShape
 
 # Steps of one submit: with two submits in flight, an end is seen at most 3 steps late.
@@ -210,6 +210,7 @@ class TokenLoop:
         planned: Planned = ()
         steps: list[Step] = []
         if not self._in_flight or len(self._in_flight) + together <= most:
+            self._insert_one()
             planned = () if self._failure else self._plan()
             steps = self._submit(planned, together)
             # No other request waits for a session: the parts of its prompt follow each other
@@ -225,6 +226,25 @@ class TokenLoop:
         elif self._in_flight and (not steps or len(self._in_flight) + together > most):
             self._read(self._in_flight.popleft())
         self._release()
+
+    def _insert_one(self) -> None:
+        """Let the tower read one picture or sound that a choice needs next.
+
+        One at most between two steps, so that answers go on meanwhile.
+        """
+        towers = self._info.towers
+        for each in self._running():
+            inserted = None if each.finished or each.away else each.inserted
+            index = None if inserted is None else inserted.next(each.sent)
+            if towers is None or inserted is None or index is None:
+                continue
+            try:
+                inserted.rows[index] = towers.encode(inserted.placed[index])
+            except DeviceLost:
+                raise
+            except BackendError as error:
+                self._fail(each, error)
+            return
 
     # Slots.
 
@@ -273,7 +293,9 @@ class TokenLoop:
         else:
             prompts = [min(p, e.pending_prompt) for p, e in zip(pending, seated, strict=True)]
             shares = steady_shares(prompts, pending, self._options.budget)
-        planned = [(each, count) for each, count in zip(seated, shares, strict=True) if count]
+        planned = [
+            (each, _whole(each, count)) for each, count in zip(seated, shares, strict=True) if count
+        ]
         if not planned and not self._in_flight and any(each.paused for each in seated):
             self._resume()
             return self._plan()
@@ -309,7 +331,8 @@ class TokenLoop:
 
     def _make_place(self, completion: Completion) -> None:
         """Shift the context by dropping the older half after the kept tokens, or end the choice."""
-        if completion.request.when_full == "stop" or self._encodes:
+        stops = completion.request.when_full == "stop" or completion.inserted is not None
+        if stops or self._encodes:
             completion.end("length", context_full=True)
             return None
         self._sequences.hide(completion.sequence)
@@ -481,6 +504,14 @@ class _Pace:
             self.together = self.longest if brief else 1
             self._looked = now
         self._read += 1
+
+
+def _whole(completion: Completion, count: int) -> int:
+    """Change a number of tokens so that no rows are parted that see each other."""
+    inserted = completion.inserted
+    if inserted is None or completion.ahead:
+        return count
+    return inserted.whole(completion.sent, count)
 
 
 def fair_shares(wanted: Sequence[int], budget: int) -> list[int]:

@@ -15,6 +15,7 @@ from wgpu_backend.engine.arguments import (
     token_ids,
     within,
 )
+from wgpu_backend.engine.media import Placed
 from wgpu_backend.errors import ContextFull, OptionError
 from wgpu_backend.ops.sampling.host import SamplingOptions
 from wgpu_backend.ops.sampling.host.options import RANDOM_SEED, whole_number
@@ -51,6 +52,7 @@ class RequestFields(TypedDict, total=False):
     min_tokens: int
     stop_tokens: Sequence[int]
     lora: Sequence[tuple[int, float]] | None
+    placed: Sequence[Placed]
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +103,8 @@ class Request:
     lora : sequence of (int, float) or None
         Scales of the model's LoRA adapters, by their index; adapters that are not listed have 0.
         None for the scales in use. Requests with other scales share neither prefixes nor steps.
+    placed : sequence of Placed
+        Pictures and sounds whose rows have stand-ins in `tokens`.
 
     Raises
     ------
@@ -126,6 +130,7 @@ class Request:
     min_tokens: int = 0
     stop_tokens: Sequence[int] = ()
     lora: Sequence[tuple[int, float]] | None = None
+    placed: Sequence[Placed] = ()
 
     def __post_init__(self) -> None:
         given = cast("Options | None", self.options)
@@ -201,7 +206,7 @@ class Request:
         OptionError
             A token of `logit_bias` is not in the vocabulary.
         """
-        tokens = token_ids(self.tokens, rows)
+        tokens = self._checked_tokens(rows)
         self._require_biases_within(rows)
         if not tokens:
             raise ContextFull("the prompt has 0 tokens, needs at least 1")
@@ -213,6 +218,16 @@ class Request:
                 room,
             )
         return tokens
+
+    def _checked_tokens(self, rows: int) -> list[int]:
+        """Return the tokens, checked for a vocabulary; those of rows are stand-ins."""
+        if not self.placed:
+            return token_ids(self.tokens, rows)
+        if self.prompt_logprobs:
+            raise OptionError("prompt_logprobs: a prompt with pictures or sound has none")
+        inside = {i for each in self.placed for run in each.runs for i in range(run.start, run.end)}
+        token_ids([token for i, token in enumerate(self.tokens) if i not in inside], rows)
+        return list(self.tokens)
 
     def _require_biases_within(self, rows: int) -> None:
         for token in self.logit_bias:

@@ -310,7 +310,9 @@ def _work(completion: Completion, count: int) -> Work:
     tokens, guessed = completion.part(count), len(completion.guessed)
     if completion.judges_prompt:
         return Work(completion.sequence, tokens, range(len(tokens)))
-    return make_work(completion.sequence, tokens, guessed)
+    work = make_work(completion.sequence, tokens, guessed)
+    inserted = completion.inserted
+    return work if inserted is None else inserted.work(work, completion.sent)
 
 
 def _pick_judged(planned: Planned, ends: Sequence[int], picked: list[int]) -> list[Judged]:

@@ -1,0 +1,280 @@
+"""Pictures in prompts: a tiny Llama with Gemma 3's tower beside it, whose rows see each other."""
+
+import numpy as np
+import pytest
+
+import wgpu_backend as wb
+from tests.builders import tiny_model
+from tests.models.test_vision_towers import GEMMA3, WIDTH, gemma3_weights
+from tests.models.towers import write_mmproj
+from wgpu_backend.engine.media import STAND_IN, Illustrations, Inserted, Placed, Run, place
+from wgpu_backend.engine.towers import Graphs
+from wgpu_backend.errors import ContextFull, MediaError, ModelError, OptionError
+from wgpu_backend.nn.batch import Work
+from wgpu_backend.nn.tower import Rows
+from wgpu_backend.nn.transformer import EMBEDDINGS
+
+RED = np.full((40, 30, 3), (250, 10, 10), np.uint8)
+BLUE = np.full((30, 40, 3), (10, 10, 250), np.uint8)
+TEXT = "the <__media__> in an <__media__> on the"
+GREEDY = {"temperature": 0}
+
+
+def write_tower(path, width=64):
+    rng = np.random.default_rng(5)
+    weights = gemma3_weights()
+    weights["mm.input_projection.weight"] = rng.standard_normal((WIDTH, width)) * 0.3
+    return write_mmproj(path, {**GEMMA3, "vision.projection_dim": width}, weights)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    made = tmp_path_factory.mktemp("pictures")
+    tiny_model(made / "model.gguf")
+    write_tower(made / "mmproj.gguf")
+    return made
+
+
+@pytest.fixture
+def model(folder):
+    with wb.load(folder / "model.gguf", device="cpu", kv_dtype="f32", num_parallel=4) as loaded:
+        yield loaded
+
+
+@pytest.fixture
+def tower_runs(monkeypatch):
+    """The digest of each picture that a tower reads."""
+    found = []
+    run = Graphs.run
+    monkeypatch.setattr(Graphs, "run", lambda s, media: found.append(media.digest) or run(s, media))
+    return found
+
+
+def greedy(model, text, images, count):
+    """The most likely tokens, each after a pass over everything before it."""
+    prompt = model.towers.raw(
+        model.prompter, text, [wb.engine.media.Part("image", i) for i in images]
+    )
+    tokens = [*prompt.tokens]
+    for _ in range(count):
+        inserted = model.towers.insert(prompt.placed)
+        rows = model._rows("logits", tokens, model._logits, len(tokens), inserted=inserted)
+        tokens.append(int(rows[-1].argmax()))
+    return tokens[len(prompt.tokens) :]
+
+
+def test_rows_stand_in_place_of_the_marker(model):
+    prompt = model._raw_prompt(TEXT, [RED, BLUE])
+    runs = [run for each in prompt.placed for run in each.runs]
+    assert [run.rows.count for run in runs] == [4, 4]
+    inside = [t for run in runs for t in prompt.tokens[run.start : run.end]]
+    assert len(set(inside)) == 8
+    assert min(inside) >= STAND_IN
+    assert sum(token >= STAND_IN for token in prompt.tokens) == 8
+    around = "\n\n<start_of_image><end_of_image>\n\n"
+    text = model.tokenizer.decode([t for t in prompt.tokens if t < STAND_IN])
+    assert text == f"the {around} in an {around} on the"
+
+
+def test_logits_are_those_of_the_rows_in_a_pass(model):
+    """The tower's rows as embeddings of one pass, in which each picture is a span."""
+    prompt = model._raw_prompt(TEXT, [RED, BLUE])
+    count = len(prompt.tokens)
+    embeddings = np.full((count, 64), np.nan, np.float32)
+    spans = []
+    for each in prompt.placed:
+        [run] = each.runs
+        embeddings[run.start : run.end] = model.towers.encode(each)
+        spans.append((run.start, run.end - 1))
+    tokens = [0 if token >= STAND_IN else token for token in prompt.tokens]
+    found = model.logits(TEXT, images=[RED, BLUE])
+    model.cache.remove(0)
+    work = Work(0, tokens, range(count), {EMBEDDINGS: embeddings}, spans)
+    wanted = model.runner.run([work], model._logits, {}).wait()[0][:count]
+    assert np.array_equal(found, wanted)
+    # A causal pass gives others, so that spans are part of it.
+    model.cache.remove(0)
+    work = Work(0, tokens, range(count), {EMBEDDINGS: embeddings})
+    causal = model.runner.run([work], model._logits, {}).wait()[0][:count]
+    assert np.abs(found - causal).max() > 1e-3
+
+
+def test_pictures_come_first_in_a_text_without_markers(model):
+    wanted = model.logits("<__media__>the", images=[RED])
+    assert np.array_equal(model.logits("the", images=[RED]), wanted)
+    assert not np.array_equal(model.logits("the", images=[BLUE]), wanted)
+
+
+@pytest.mark.parametrize("chunk", [256, 5])
+def test_generate_and_the_cache(model, tower_runs, chunk):
+    """Also with passes shorter than a picture's rows, which then have a pass of their own."""
+    wanted = greedy(model, TEXT, [RED, BLUE], 6)
+    assert len(tower_runs) == 2
+    model.runner.chunk = chunk
+    model.generate("other", raw=True, num_predict=1)
+    for reused in (False, True):
+        text = model.generate(TEXT, raw=True, images=[RED, BLUE], options=GREEDY, num_predict=6)
+        assert text == model.tokenizer.decode(wanted)
+        assert (model.stats.reused_tokens > 20) == reused
+    # Another picture in the same place is another prefix.
+    model.generate(TEXT, raw=True, images=[RED, RED], options=GREEDY, num_predict=1)
+    start = model._raw_prompt(TEXT, [RED, RED]).placed[1].runs[0].start
+    assert model.stats.reused_tokens == start
+
+
+def test_an_engine(model, tower_runs):
+    prompt = model._raw_prompt(TEXT, [RED, BLUE])
+    wanted = model.tokenizer.decode(greedy(model, TEXT, [RED, BLUE], 6))
+    plain = model.generate("the in an", raw=True, options=GREEDY, num_predict=20)
+    tower_runs.clear()
+    model.towers._rows._rows.clear()
+
+    def ask(tokens, placed=(), count=6):
+        fields = {"placed": placed, "options": GREEDY, "max_tokens": count}
+        return engine.submit(wb.Request.of(tokens, **fields))
+
+    with wb.Engine(model, num_parallel=4) as engine:
+        running = ask(model.prompter.raw("the in an"), count=20)
+        several = [ask(prompt.tokens, prompt.placed) for _ in range(2)]
+        assert [each.result().text for each in several] == [wanted] * 2
+        assert running.result().text == plain
+        assert len(tower_runs) == 2
+        # Its prefix is cached: the tower is not needed.
+        model.towers._rows._rows.clear()
+        again = ask(prompt.tokens, prompt.placed).result()
+        assert again.text == wanted
+        assert again.usage.cached_tokens >= prompt.placed[1].end
+        assert again.usage.prompt_tokens == len(prompt.tokens)
+        assert len(tower_runs) == 2
+
+
+def test_chat_with_parts_and_with_a_list(model):
+    parts = [
+        {"type": "text", "text": "the "},
+        {"type": "image", "image": RED},
+        {"type": "text", "text": " in"},
+    ]
+    found = [
+        model.chat([{"role": "user", "content": parts}], options=GREEDY, num_predict=5),
+        model.chat(
+            [{"role": "user", "content": "the ", "images": [RED]}], options=GREEDY, num_predict=5
+        ),
+    ]
+    frame = "<|begin|><|user|>{}<|end|><|assistant|>"
+    for text, made in zip(("the <__media__> in", "<__media__>the "), found, strict=True):
+        wanted = greedy(model, frame.format(text), [RED], 5)
+        # The template writes the token that begins a text itself.
+        assert made == model.tokenizer.decode(wanted)
+
+
+def test_a_spelled_marker_in_a_message_is_text(model):
+    """Only a raw prompt has markers: in messages a picture has a place of its own."""
+    text = model.chat("the <__media__> in", options=GREEDY, num_predict=3)
+    assert isinstance(text, str)
+    with_picture = [{"role": "user", "content": "a <__media__>", "images": [RED]}]
+    assert isinstance(model.chat(with_picture, num_predict=1), str)
+
+
+def test_errors(model, folder, tmp_path):
+    with pytest.raises(OptionError, match=r"it has 1 places for pictures.*2 were given"):
+        model.logits("a <__media__>", images=[RED, BLUE])
+    with pytest.raises(OptionError, match="images: need a text"):
+        model.logits([1, 2], images=[RED])
+    with pytest.raises(MediaError, match="not an image"):
+        model.generate("a", images=[b"text"])
+    with pytest.raises(OptionError, match=r"images: .*needs a list"):
+        model.generate("a", images=b"text")
+    with pytest.raises(OptionError, match="type 'image' has no 'image'"):
+        model.chat([{"role": "user", "content": [{"type": "image"}]}])
+    with pytest.raises(ContextFull):
+        model.generate("the " * 5000, raw=True, images=[RED])
+    tiny_model(tmp_path / "alone.gguf")
+    with (
+        wb.load(tmp_path / "alone.gguf", device="cpu") as alone,
+        pytest.raises(OptionError, match=r"alone\.gguf: it has no tower for pictures"),
+    ):
+        alone.generate("a", images=[RED])
+    write_tower(tmp_path / "mmproj-48.gguf", 48)
+    with pytest.raises(ModelError, match=r"rows have 48 columns, .*model\.gguf needs 64"):
+        wb.load(folder / "model.gguf", device="cpu", mmproj=tmp_path / "mmproj-48.gguf")
+
+
+def test_what_pictures_rule_out(model):
+    prompt = model._raw_prompt(TEXT, [RED, BLUE])
+    with wb.Engine(model) as engine, pytest.raises(OptionError, match="prompt_logprobs"):
+        engine.submit(
+            wb.Request(prompt.tokens, placed=prompt.placed, logprobs=1, prompt_logprobs=True)
+        )
+    # Stand-ins without what they stand for are no tokens.
+    with wb.Engine(model) as engine, pytest.raises(ModelError, match="is not a token"):
+        engine.submit(wb.Request(prompt.tokens))
+
+
+def test_a_context_does_not_shift_over_pictures(folder):
+    with wb.load(folder / "model.gguf", device="cpu", num_ctx=128) as small:
+        prompt = small._raw_prompt(TEXT, [RED, BLUE])
+        fields = {"placed": prompt.placed, "when_full": "shift", "ignore_eos": True}
+        with wb.Engine(small) as engine:
+            found = engine.submit(wb.Request(prompt.tokens, max_tokens=200, **fields)).result()
+        assert found.usage.completion_tokens < 128 - len(prompt.tokens) + 2
+        assert found.usage.prompt_tokens == len(prompt.tokens)
+
+
+def turned(*runs):
+    """Rows that rotate by several positions; runs are (start, grid)."""
+    placed = [
+        Placed(None, None, [Run(start, 0, Rows(int(np.prod(grid)), grid))]) for start, grid in runs
+    ]
+    return Inserted(placed, 8, turns=True)
+
+
+def test_positions_in_time_height_and_width():
+    """Wang et al. 2024, "Qwen2-VL", §2.1, counted row by row."""
+    runs = ((3, (1, 2, 3)), (12, (1, 4, 2)), (22, (2, 2, 2)))
+    wanted, at = [], 0
+    kinds = dict(runs)
+    place_in_text = 0
+    while place_in_text < 40:
+        if place_in_text in kinds:
+            grid = kinds[place_in_text]
+            wanted += [
+                (at + t, at + h, at + w)
+                for t in range(grid[0])
+                for h in range(grid[1])
+                for w in range(grid[2])
+            ]
+            place_in_text += int(np.prod(grid))
+            at += max(grid)
+        else:
+            wanted.append((at,) * 3)
+            place_in_text += 1
+            at += 1
+    inserted = turned(*runs)
+    assert inserted.positions(0, 40).tolist() == [list(each) for each in wanted]
+    for start, end in ((0, 5), (5, 9), (4, 13), (8, 21), (29, 40), (13, 14), (39, 40)):
+        assert inserted.positions(start, end).tolist() == [list(w) for w in wanted[start:end]]
+
+
+def test_messages_keep_their_other_parts():
+    shown = Illustrations(
+        [
+            {"role": "system", "content": "s"},
+            {"role": "user", "content": "a", "images": [b"1", b"2"], "name": "n"},
+            {"role": "user", "content": [{"type": "image", "image": b"3"}]},
+        ]
+    )
+    assert [part.source for part in shown.parts] == [b"1", b"2", b"3"]
+    assert shown.messages[0] == {"role": "system", "content": "s"}
+    assert shown.messages[1]["name"] == "n"
+    assert "images" not in shown.messages[1]
+    template = "{% for part in message.content %}{% if part.type == 'image' %}<pic>{% endif %}"
+    messages, markers, numbers = shown.spell(shown.messages[2:], template, "<pic>")
+    assert (messages, markers, numbers) == (shown.messages[2:], ["<pic>"], [2])
+    messages, markers, numbers = shown.spell(shown.messages, "{{ message.content }}", "<pic>")
+    assert numbers == [0, 1, 2]
+    assert messages[1]["content"] == f"{markers[0]}{markers[1]}a"
+
+
+def test_place_needs_as_many_markers_as_pictures(model):
+    with pytest.raises(OptionError, match=r"2 places.*<__media__>.*0 were given"):
+        place("<__media__><__media__>", [], model.tokenizer)

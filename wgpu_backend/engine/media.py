@@ -1,0 +1,426 @@
+"""Pictures and sounds in a prompt: where their rows stand, and what a pass gets in their place.
+
+Among the tokens of a prompt each row has a stand-in, a number outside every vocabulary that depends
+on what the tower reads. So prefixes are compared, counted and kept as those of text. Only a pass
+replaces stand-ins: by a token id, whose embedding the row replaces.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from secrets import token_hex
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from wgpu_backend.errors import OptionError
+from wgpu_backend.nn.batch import Span, Work
+from wgpu_backend.nn.rope import POSITIONS
+from wgpu_backend.nn.tower import Media, Rows, Tower
+from wgpu_backend.nn.transformer import EMBEDDINGS
+from wgpu_backend.text.tokenizer import Tokenizer
+
+Message = Mapping[str, object]
+Prepared = tuple[Media, Tower]
+PART_KINDS = ("text", "image", "audio")
+"""Types of the parts of a message."""
+MARKER = "<__media__>"
+"""The text that stands for a picture or a sound in raw prompts of any model, as in llama.cpp."""
+STAND_IN = 1 << 62
+"""Stand-ins are at least this number, and fit 63 bits."""
+_DIGEST_NBYTES = 7
+# The token id in a row's place. Its embedding is replaced, so it only has to exist.
+PLACE_ID = 0
+
+F32s = NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A run of rows in a prompt.
+
+    Parameters
+    ----------
+    start : int
+        Position of its first row in the prompt.
+    first : int
+        Number of that row in the tower's result.
+    rows : Rows
+        Number of rows, and their grid.
+    """
+
+    start: int
+    first: int
+    rows: Rows
+
+    @property
+    def end(self) -> int:
+        """Return the position after the last row."""
+        return self.start + self.rows.count
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A picture or a sound in a prompt.
+
+    Parameters
+    ----------
+    media : Media
+        What the tower reads.
+    tower : Tower
+        The tower that it was prepared for.
+    runs : sequence of Run
+        Where its rows stand, in order.
+    """
+
+    media: Media
+    tower: Tower
+    runs: Sequence[Run]
+
+    @property
+    def end(self) -> int:
+        """Return the position after the last row."""
+        return self.runs[-1].end
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """The tokens of a prompt, with a stand-in for each row, and what the rows are of."""
+
+    tokens: list[int]
+    placed: tuple[Placed, ...] = ()
+
+
+def make_stand_ins(media: Media) -> list[int]:
+    """Return a number for each row of a prepared picture or sound."""
+    base = int.from_bytes(media.digest[:_DIGEST_NBYTES], "little")
+    # Neighbours differ, and rows of one number of two pictures differ by the digest.
+    return [
+        STAND_IN | (base ^ row * 0x9E3779B97F4A7C15) & STAND_IN - 1 for row in range(media.rows)
+    ]
+
+
+def place(
+    text: str,
+    prepared: Sequence[Prepared],
+    tokenizer: Tokenizer,
+    markers: Sequence[str] = (MARKER,),
+    begin: Callable[[list[int]], list[int]] = list,
+) -> Prompt:
+    """Tokenize a text whose markers are replaced by pictures and sounds, in order.
+
+    Parameters
+    ----------
+    text : str
+        Spellings of control tokens in it become those tokens.
+    markers : sequence of str
+        Texts that stand for a picture or a sound.
+    begin : callable
+        Maps the tokens of the text before the first rows to those that the prompt begins with.
+
+    Raises
+    ------
+    OptionError
+        There are not as many markers as pictures and sounds.
+    """
+    places = "|".join(map(re.escape, sorted(markers, key=len, reverse=True)))
+    pieces = re.split(f"({places})", text)
+    if len(pieces) // 2 != len(prepared):
+        raise OptionError(
+            f"prompt: it has {len(pieces) // 2} places for pictures or sounds "
+            f"({' or '.join(markers)}), {len(prepared)} were given"
+        )
+    tokens: list[int] = []
+    placed: list[Placed] = []
+
+    def encode(part: str) -> None:
+        ids = tokenizer.encode(part, add_special=False, parse_special=True)
+        tokens.extend(ids if tokens else begin(ids))
+
+    # Texts between rows are tokenized as wholes: a layout's control texts join those around.
+    waiting = pieces[0]
+    for (media, tower), marker, after in zip(prepared, pieces[1::2], pieces[2::2], strict=True):
+        runs: list[Run] = []
+        stand_ins = make_stand_ins(media)
+        before, after_it = ("", "") if marker == tower.placeholder else tower.around
+        waiting += before
+        first = 0
+        for part in media.layout:
+            if isinstance(part, str):
+                waiting += part
+                continue
+            encode(waiting)
+            waiting = ""
+            runs.append(Run(len(tokens), first, part))
+            tokens += stand_ins[first : first + part.count]
+            first += part.count
+        placed.append(Placed(media, tower, tuple(runs)))
+        waiting += after_it + after
+    encode(waiting)
+    return Prompt(tokens, tuple(placed))
+
+
+@dataclass(slots=True)
+class Inserted:
+    """What passes over a prompt get in place of its stand-ins.
+
+    Parameters
+    ----------
+    placed : sequence of Placed
+        Pictures and sounds in the order of the prompt.
+    cols : int
+        Columns of a row.
+    turns : bool
+        Whether the model rotates by positions in time, height and width.
+
+    Attributes
+    ----------
+    rows : dict of int to ndarray
+        Rows of those that were encoded, by their index in `placed`: (rows, cols), f32.
+    """
+
+    placed: Sequence[Placed]
+    cols: int
+    turns: bool
+    rows: dict[int, F32s] = field(default_factory=dict[int, F32s])
+
+    def next(self, sent: int) -> int | None:
+        """Return the first of `placed` whose rows are needed after `sent` and not yet there."""
+        wanted = (i for i, each in enumerate(self.placed) if each.end > sent)
+        return next((i for i in wanted if i not in self.rows), None)
+
+    def reach(self, sent: int, count: int) -> int:
+        """Return how many of `count` tokens after `sent` come before rows that are not there."""
+        index = self.next(sent)
+        if index is None:
+            return count
+        return max(0, min(count, self.placed[index].runs[0].start - sent))
+
+    def whole(self, sent: int, count: int) -> int:
+        """Change a number of tokens so that no run whose rows see each other is cut.
+
+        The pass ends before a run, unless it begins with that run, which is then longer.
+        """
+        for run in self._linked():
+            if run.start < sent + count < run.end:
+                return run.start - sent if run.start > sent else run.end - sent
+        return count
+
+    def _linked(self) -> list[Run]:
+        """Return the runs whose rows attend to each other."""
+        return [run for each in self.placed if not each.tower.is_causal for run in each.runs]
+
+    def work(self, work: Work, start: int) -> Work:
+        """Return a pass over tokens from position `start` on, with rows in place of stand-ins.
+
+        Tokens of an answer have positions of their own after a picture.
+        """
+        end = start + len(work.tokens)
+        inputs: dict[str, NDArray[Any]] = dict(work.inputs)
+        embeddings = self._embeddings(start, end)
+        if embeddings is not None:
+            inputs[EMBEDDINGS] = embeddings
+        if self.turns:
+            inputs[POSITIONS] = self.positions(start, end)
+        tokens = [PLACE_ID if token >= STAND_IN else token for token in work.tokens]
+        # Rows of a run that are cached already saw the whole run; the others see them anyway.
+        spans: list[Span] = [
+            (max(run.start, start) - start, run.end - 1 - start)
+            for run in self._linked()
+            if run.start < end and start < run.end
+        ]
+        return Work(work.sequence, tokens, work.outputs, inputs, spans)
+
+    def _embeddings(self, start: int, end: int) -> F32s | None:
+        """Return the rows of positions, NaN where there are none; None if there are none at all."""
+        made: F32s | None = None
+        for index, each in enumerate(self.placed):
+            for run in each.runs:
+                first, last = max(run.start, start), min(run.end, end)
+                if first >= last:
+                    continue
+                if made is None:
+                    made = np.full((end - start, self.cols), np.nan, np.float32)
+                at = run.first + first - run.start
+                made[first - start : last - start] = self.rows[index][at : at + last - first]
+        return made
+
+    def positions(self, start: int, end: int) -> NDArray[np.int32]:
+        """Return positions in time, height and width: (end - start, 3).
+
+        Wang et al. 2024, "Qwen2-VL", §2.1: a text's three positions are the same. Those of a
+        picture are counted from the position after the text; text continues after the largest.
+        """
+        made = np.arange(start, end, dtype=np.int32)[:, None].repeat(3, axis=1)
+        offset = 0  # from places in the prompt to positions
+        for run in (run for each in self.placed for run in each.runs):
+            grid = run.rows.grid
+            if grid is None:
+                continue
+            first, last = max(run.start, start), min(run.end, end)
+            if first < last:
+                own = np.indices(grid, np.int32).reshape(3, -1).T + (run.start + offset)
+                made[first - start : last - start] = own[first - run.start : last - run.start]
+            step = max(grid) - run.rows.count
+            offset += step
+            made[max(run.end - start, 0) :] += step
+        return made
+
+
+class TowerRows:
+    """Rows of towers by digest, the latest of them, so that a picture is encoded once."""
+
+    def __init__(self, most_nbytes: int) -> None:
+        self._most = most_nbytes
+        self._rows: dict[bytes, F32s] = {}
+        self._nbytes = 0
+
+    def get(self, digest: bytes, make: Callable[[], F32s]) -> F32s:
+        """Return the rows of a digest, made on first use."""
+        found = self._rows.pop(digest, None)
+        if found is None:
+            found = make()
+            self._nbytes += found.nbytes
+        self._rows[digest] = found
+        while self._nbytes > self._most and len(self._rows) > 1:
+            oldest = next(iter(self._rows))
+            self._nbytes -= self._rows.pop(oldest).nbytes
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A picture or a sound of a message.
+
+    Parameters
+    ----------
+    kind : str
+        ``image`` or ``audio``.
+    source : object
+        A path, bytes or an array.
+    """
+
+    kind: str
+    source: object
+
+
+# Texts of a picture's number in a rendered conversation, which no user can guess.
+_NONCE = "\ue000media-{}-{}\ue000"
+# A template that reads the types of parts.
+_READS_PARTS = re.compile(r"\.type\b|\[\s*['\"]type['\"]\s*\]|selectattr\(\s*['\"]type['\"]")
+
+
+class Illustrations:
+    """The pictures and sounds of a conversation, numbered in its messages.
+
+    Parameters
+    ----------
+    messages : sequence of mappings
+        Contents may have parts ``{"type": "image", "image": …}`` and ``{"type": "audio", "audio":
+        …}``; messages may have a list of ``images``, as Ollama's, which come before the text.
+
+    Attributes
+    ----------
+    messages : list of mappings
+        The messages, with the number of each in place of its source.
+    parts : list of Part
+        The sources, by number.
+
+    Raises
+    ------
+    OptionError
+        A part or a list of images is of another type.
+    """
+
+    def __init__(self, messages: Sequence[Message]) -> None:
+        self.parts: list[Part] = []
+        self.messages = [self._number(message) for message in messages]
+        self._nonce = token_hex(8)
+
+    def _number(self, message: Message) -> Message:
+        content, images = message.get("content"), message.get("images")
+        listed = cast("list[object]", content) if isinstance(content, list) else None
+        if not images and not any(_kind(part) for part in listed or []):
+            return message
+        if not isinstance(images, list | tuple | None):
+            raise OptionError(f"images: {type(images).__name__}, needs a list of pictures")
+        made: list[object] = [
+            self._take("image", image) for image in cast("Sequence[object]", images or ())
+        ]
+        alone: list[object] = [{"type": "text", "text": content}]
+        for part in alone if listed is None else listed:
+            kind = _kind(part)
+            if kind is None:
+                made.append(part)
+                continue
+            source = cast("Message", part).get(kind)
+            if source is None:
+                raise OptionError(f"a part of type {kind!r} has no {kind!r}, needs its data")
+            made.append(self._take(kind, source))
+        if listed is None and not content:
+            made.pop()
+        rest = {key: value for key, value in message.items() if key != "images"}
+        return {**rest, "content": made}
+
+    def _take(self, kind: str, source: object) -> Message:
+        self.parts.append(Part(kind, source))
+        return {"type": kind, "number": len(self.parts) - 1}
+
+    def spell(
+        self, messages: Sequence[Message], template: str, placeholder: str | None
+    ) -> tuple[list[Message], list[str], list[int]]:
+        """Return messages that a template can render, and how to find the pictures in its text.
+
+        Parameters
+        ----------
+        messages : sequence of mappings
+            Of `self.messages`.
+        template : str
+            Its source.
+        placeholder : str or None
+            Token that the template should write for a part.
+
+        Returns
+        -------
+        messages : list of mappings
+        markers : list of str
+            Texts that stand for a picture or a sound.
+        numbers : list of int
+            Number of each part, in order.
+        """
+        reads = _READS_PARTS.search(template) is not None
+        own = reads and placeholder is not None and placeholder in template
+        numbers: list[int] = []
+        made: list[Message] = []
+        for message in messages:
+            content = message.get("content")
+            parts = cast("list[Message]", content) if isinstance(content, list) else []
+            found = [cast("int", part["number"]) for part in parts if _kind(part)]
+            numbers += found
+            if not found or own:
+                made.append(message)
+                continue
+            spelled = [
+                {"type": "text", "text": self._marker(cast("int", part["number"]))}
+                if _kind(part)
+                else part
+                for part in parts
+            ]
+            whole = "".join(str(part.get("text", "")) for part in spelled)
+            made.append({**message, "content": spelled if reads else whole})
+        markers = [placeholder] if own and placeholder else [self._marker(n) for n in numbers]
+        return made, markers, numbers
+
+    def _marker(self, number: int) -> str:
+        return _NONCE.format(self._nonce, number)
+
+
+def _kind(part: object) -> str | None:
+    """Return the type of a part that is a picture or a sound; None for text."""
+    if not isinstance(part, Mapping):
+        return None
+    kind = cast("Message", part).get("type")
+    return kind if kind in ("image", "audio") else None

@@ -1,0 +1,265 @@
+"""The towers of a loaded model: found with it, loaded on first use, run on pictures and sounds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+import numpy as np
+
+from wgpu_backend.engine.media import (
+    MARKER,
+    PART_KINDS,
+    F32s,
+    Illustrations,
+    Inserted,
+    Message,
+    Part,
+    Placed,
+    Prepared,
+    Prompt,
+    TowerRows,
+    place,
+)
+from wgpu_backend.engine.prompt import Prompter
+from wgpu_backend.errors import OptionError
+from wgpu_backend.files.gguf.reader import GGUFFile
+from wgpu_backend.files.media.pictures import Source, read_pixels
+from wgpu_backend.files.tower_files import open_tower
+from wgpu_backend.ml.backend import Backend
+from wgpu_backend.ml.context import Context
+from wgpu_backend.ml.executor import Recorded
+from wgpu_backend.nn.model import Model
+from wgpu_backend.nn.model_inputs import RowsInput
+from wgpu_backend.nn.rope import POSITIONS
+from wgpu_backend.nn.tower import Media, Tower, projector_kinds, tower_class
+from wgpu_backend.nn.transformer import EMBEDDINGS
+
+# Recorded graphs of a tower, one for each size of its inputs; the oldest goes first.
+MOST_GRAPHS = 8
+# Host memory for rows of the latest pictures.
+ROWS_NBYTES = 128 << 20
+Item = TypeVar("Item")
+Alone = Callable[[Callable[[], Item]], Item]
+_NAMES = {"image": "pictures", "audio": "sound"}
+_Key = tuple[tuple[str, tuple[int, ...], str], ...]
+
+
+def _run(act: Callable[[], Item]) -> Item:
+    return act()
+
+
+class Graphs:
+    """The recorded graphs of one tower, by the shapes of its inputs."""
+
+    def __init__(self, tower: Tower) -> None:
+        self._tower = tower
+        self._recorded: dict[_Key, tuple[Context, Recorded]] = {}
+
+    def run(self, media: Media) -> F32s:
+        """Return the rows of a prepared picture or sound: (rows, cols)."""
+        key = tuple((name, a.shape, a.dtype.str) for name, a in sorted(media.arrays.items()))
+        found = self._recorded.pop(key, None)
+        if found is None:
+            while len(self._recorded) >= MOST_GRAPHS:
+                self._close(*self._recorded.pop(next(iter(self._recorded))))
+            found = self._record(media)
+        # The one used last is at the end.
+        self._recorded[key] = found
+        [rows] = found[1].run(media.arrays).wait()
+        if not np.isfinite(rows).all():
+            raise self._tower.fail("a tower's result is not finite; the file is damaged")
+        return rows.copy()
+
+    def _record(self, media: Media) -> tuple[Context, Recorded]:
+        tower = self._tower
+        context = Context(tower.backend.executor)
+        try:
+            inputs = {n: context.input(n, a.shape, a.dtype) for n, a in media.arrays.items()}
+            y = tower.encode(context, inputs)
+            if y.shape != (media.rows, tower.cols):
+                raise tower.fail(
+                    f"a tower made {y.shape} of a picture, needs {(media.rows, tower.cols)}"
+                )
+            return context, context.record(y)
+        except BaseException:
+            context.close()
+            raise
+
+    @staticmethod
+    def _close(context: Context, recorded: Recorded) -> None:
+        recorded.close()
+        context.close()
+
+    def close(self) -> None:
+        """Release all graphs; safe to call again."""
+        while self._recorded:
+            self._close(*self._recorded.popitem()[1])
+
+
+class Towers:
+    """The towers of a language model, in its own file or folder, or in a file that is named.
+
+    Weights are loaded on the first picture or sound, so that texts cost no memory for them.
+
+    Parameters
+    ----------
+    backend : Backend
+        The language model's backend, whose device the towers use.
+    mmproj : Path or None
+        File or folder of the towers; None to look for it.
+
+    Attributes
+    ----------
+    alone : callable
+        Runs a function while no other thread uses the device.
+    """
+
+    def __init__(self, backend: Backend, model: Model, mmproj: Path | None) -> None:
+        self._text = backend
+        self._model = model
+        self._mmproj = mmproj
+        self.alone: Alone[Any] = _run
+        self._backend: Backend | None = None
+        self._file: GGUFFile | None = None
+        self._kinds: dict[str, str] | None = None
+        self._towers: dict[str, Tower] = {}
+        self._graphs: dict[int, Graphs] = {}
+        self._rows = TowerRows(ROWS_NBYTES)
+
+    @property
+    def modalities(self) -> Sequence[str]:
+        """Return what the model takes besides text, of ``image`` and ``audio``; loads nothing.
+
+        Raises
+        ------
+        ModelError
+            A file that is named is damaged, or several in the folder fit.
+        """
+        if self._kinds is None:
+            takes_rows = isinstance(self._model.inputs().get(EMBEDDINGS), RowsInput)
+            self._file = open_tower(self._text.file, self._mmproj) if takes_rows else None
+            self._kinds = {} if self._file is None else projector_kinds(self._file.config)
+        return [*self._kinds]
+
+    def get(self, modality: str) -> Tower:
+        """Return a tower, loaded on first use.
+
+        Raises
+        ------
+        OptionError
+            The model has no tower for that; the message names the model and what it lacks.
+        ModelError
+            The tower is of another model or of an unknown kind, or its file is damaged.
+        OutOfMemory
+            It does not fit on the device.
+        """
+        if modality not in self.modalities:
+            raise OptionError(self._lacking(modality))
+        return self.alone(lambda: self._load(modality))
+
+    def _lacking(self, modality: str) -> str:
+        name, what = self._text.file.path, _NAMES[modality]
+        architecture = self._text.config.architecture
+        if EMBEDDINGS not in self._model.inputs():
+            return f"{name}: architecture {architecture!r} takes text alone, {what} were given"
+        return (
+            f"{name}: it has no tower for {what}: neither weights of one in the file, nor an "
+            "mmproj*.gguf of its width in the folder; name one as mmproj"
+        )
+
+    def _load(self, modality: str) -> Tower:
+        found = self._towers.get(modality)
+        if found is None:
+            assert self._file is not None and self._kinds is not None  # noqa: PT018
+            kind = tower_class(self._file.config, modality, self._kinds[modality])
+            # Kept, so that a second try uploads only what a failed one left out.
+            self._backend = self._backend or Backend(self._file, self._text.executor)
+            self._backend.load()
+            found = kind(self._backend)
+            self._require_width(found)
+            self._towers[modality] = found
+            self._graphs[id(found)] = Graphs(found)
+        return found
+
+    def _require_width(self, tower: Tower) -> None:
+        """Raise if rows do not fit the language model: then the tower is another model's."""
+        wanted = self._model.inputs()[EMBEDDINGS]
+        if isinstance(wanted, RowsInput) and wanted.cols != tower.cols:
+            raise tower.fail(
+                f"its rows have {tower.cols} columns, {self._text.file.path} needs {wanted.cols}: "
+                "the tower of another model"
+            )
+
+    @property
+    def markers(self) -> list[str]:
+        """Return the texts that stand for a picture or a sound in a raw prompt."""
+        return [MARKER, *(self.get(modality).placeholder for modality in self.modalities)]
+
+    def prepare(self, part: Part) -> Prepared:
+        """Read and prepare a picture or a sound; raises as `get`, or a MediaError."""
+        tower = self.get(part.kind)
+        if part.kind == "image":
+            return tower.prepare(read_pixels(cast("Source", part.source))), tower
+        raise OptionError("audio: sounds are not read yet")
+
+    def raw(self, prompter: Prompter, text: str, parts: Sequence[Part]) -> Prompt:
+        """Tokenize a raw prompt with pictures and sounds in place of its markers.
+
+        They come before the text if it has no marker.
+        """
+        prepared = [self.prepare(part) for part in parts]
+        markers = self.markers
+        if not any(marker in text for marker in markers):
+            text = MARKER * len(parts) + text
+        return place(text, prepared, prompter.tokenizer, markers, prompter.with_bos)
+
+    def chat(
+        self,
+        prompter: Prompter,
+        shown: Illustrations,
+        messages: Sequence[Message],
+        prepared: Sequence[Prepared],
+        **inputs: Any,  # noqa: ANN401
+    ) -> Prompt:
+        """Render messages of a conversation with pictures and sounds, and tokenize them.
+
+        Parameters
+        ----------
+        messages : sequence of mappings
+            Some of ``shown.messages``.
+        prepared : sequence of Prepared
+            All pictures and sounds of `shown`.
+        **inputs
+            See `Prompter.render`.
+        """
+        source = "" if prompter.template is None else prompter.template.source
+        placeholder = prepared[0][1].placeholder if prepared else None
+        spelled, markers, numbers = shown.spell(messages, source, placeholder)
+        text = prompter.render(spelled, kinds=PART_KINDS, **inputs)
+        wanted = [prepared[number] for number in numbers]
+        if not wanted:
+            tokens = prompter.tokenizer.encode(text, add_special=False, parse_special=True)
+            return Prompt(prompter.with_bos(tokens))
+        return place(text, wanted, prompter.tokenizer, markers, prompter.with_bos)
+
+    def insert(self, placed: Sequence[Placed]) -> Inserted:
+        """Return the inserted rows of a prompt, none of them encoded yet."""
+        inputs = self._model.inputs()
+        wanted = inputs.get(EMBEDDINGS)
+        cols = wanted.cols if isinstance(wanted, RowsInput) else 0
+        return Inserted(placed, cols, POSITIONS in inputs)
+
+    def encode(self, placed: Placed) -> F32s:
+        """Return the rows of a picture or sound, while no other thread uses the device."""
+        graphs = self._graphs[id(placed.tower)]
+        return self._rows.get(placed.media.digest, lambda: graphs.run(placed.media))
+
+    def close(self) -> None:
+        """Release graphs and the file; the weights go with the language model's device."""
+        for graphs in self._graphs.values():
+            graphs.close()
+        self._graphs.clear()
+        if self._file is not None:
+            self._file.close()
