@@ -55,12 +55,13 @@ class OfferedTools:
 
     def kinds(self, function: str, parameter: str) -> Kinds:
         """Return the values that a function's schema allows for a parameter."""
-        key = function, parameter
-        if key not in self._kinds:
+        found = self._kinds.get((function, parameter))
+        if found is None:
             schema = self._schemas.get(function, {})
             properties = _mapping(schema.get("properties"))
-            self._kinds[key] = allowed_kinds(properties.get(parameter, True), schema)
-        return self._kinds[key]
+            found = allowed_kinds(properties.get(parameter, True), schema)
+            self._kinds[function, parameter] = found
+        return found
 
 
 def _function(tool: Mapping[str, object]) -> Mapping[str, object]:

@@ -86,6 +86,10 @@ class IncomingText:
         """Keep the text that is read from here on, for `end_mark` or `rewind`."""
         self._kept, self._mark = [], self.at
 
+    def drop_mark(self) -> None:
+        """Remove the mark."""
+        self._kept = None
+
     def end_mark(self) -> str:
         """Return the text read since the mark, and remove the mark."""
         kept, self._kept = self._kept or [], None

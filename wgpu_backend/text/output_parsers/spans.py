@@ -162,6 +162,10 @@ class Trimmed:
         self._begun = self._begun or bool(ready)
         return [self._kind(ready)] if ready else []
 
+    def restart(self) -> None:
+        """Begin again: drop the spaces that wait, and those that come first."""
+        self._begun, self._spaces = False, ""
+
     def rest(self) -> list[Part]:
         """Return the spaces at the end."""
         text, self._spaces = self._spaces, ""
@@ -316,12 +320,12 @@ class SpanParser(OutputParser):
         if tag in span.closings:
             self._text.at += len(tag)
         if not span.unwrapped:
-            self._content = Trimmed(Content)
+            self._content.restart()
         return not span.unwrapped
 
     def _add_call(self, call: ToolCall) -> None:
         self._parts.append(call)
-        self._content = Trimmed(Content)
+        self._content.restart()
 
     def _read_bare(self, first: Callable[[Body], Reader[bool]]) -> Reader[bool]:
         """Read calls without a tag; return whether there were any."""
@@ -332,7 +336,7 @@ class SpanParser(OutputParser):
         except (ValueError, RecursionError):
             found = False
         if found or body.given:
-            text.end_mark()
+            text.drop_mark()
             return True
         text.rewind()
         if text.ended and self._cut and read_partial_name(text.text, text.at) in self._offered:
@@ -353,7 +357,7 @@ class SpanParser(OutputParser):
                 self._parts += self._content.push(rest if body.given else opening + rest)
                 return False
         else:
-            text.end_mark()
+            text.drop_mark()
             return True
         text.rewind()
         if not self._cut:
@@ -371,7 +375,7 @@ class SpanParser(OutputParser):
             # The text is complete, so the reader never waits.
             for _ in read(body):
                 raise AssertionError
-            text.end_mark()
+            text.drop_mark()
         except (ValueError, RecursionError):
             text.rewind()
             self._parts += self._content.push("" if body.given else opening)

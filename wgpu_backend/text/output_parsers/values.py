@@ -30,6 +30,8 @@ def convert(text: str, kinds: Kinds) -> object:
             return text
         value = _parse_value(bare, text, python=True)
         return value if json_type(value) in kinds.types else text
+    if _SHORT.fullmatch(bare) and "integer" in kinds.types:
+        return int(bare)
     return _coerce(_parse_value(bare, text, python=True), text, kinds)
 
 
