@@ -206,6 +206,11 @@ def _load_model(
     """Load the weights while the model's kernels are compiled, and make the model."""
     # First, so that an unknown architecture is reported before anything is loaded.
     kind = model_class(backend.config)
+    if kind.takes_sound:
+        raise ModelError(
+            f"{backend.file.path}: {backend.config.architecture!r} takes sounds and writes their "
+            "text; use `wgpu-backend transcribe`, or wgpu_backend.engine.speech.load"
+        )
     with warm_up(backend, kind, dtype):
         backend.load(progress, cancelled, fused_weights=kind.fused_weights)
     return LanguageModel(backend, num_ctx, dtype, num_parallel, mmproj)

@@ -454,13 +454,36 @@ class EncodingRunner(Runner):
         CacheFull
             The cache has no room for the prompt.
         """
-        # -1 marks padding, whose keys and values are not written.
-        slots = np.full(bucket(len(prompt)), -1, np.int32)
-        slots[: len(prompt)] = self._texts.begin(sequence, len(prompt))
-        # The encoder's own cache holds one text at a time; states of the former one must be gone.
-        self._encoder.cache.remove(0)
         work = Work(0, prompt, range(len(prompt)))
-        self._encoder.run([work], self._head, {SLOTS: slots})
+        self.encode(sequence, work, bucket(len(prompt)))
+
+    @uninterrupted
+    def encode(self, sequence: int, work: Work, rows: int) -> TimedResult:
+        """Submit a pass of the encoder, and put its keys and values where a sequence finds them.
+
+        Parameters
+        ----------
+        sequence : int
+            The decoder's sequence.
+        work : Work
+            All tokens of the encoder's sequence 0, each of them an output.
+        rows : int
+            Rows of the graph, padding included.
+
+        Raises
+        ------
+        CacheFull
+            The cache has no room for the tokens.
+        """
+        # -1 marks padding, whose keys and values are not written.
+        slots = np.full(rows, -1, np.int32)
+        slots[: len(work.tokens)] = self._texts.begin(sequence, len(work.tokens))
+        # The encoder's own cache holds one text at a time; states of the former one must be gone.
+        cache = self._encoder.cache
+        cache.remove(0)
+        longest = cache.reach(bucket(len(work.tokens), SHORTEST), rows)
+        shape = BatchShape(rows, rows, 1, longest, tuple(sorted(work.inputs)))
+        return self._encoder.run([work], self._head, {SLOTS: slots}, shape)
 
     @uninterrupted
     def forget_variants(self) -> None:

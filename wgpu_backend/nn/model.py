@@ -63,6 +63,8 @@ class Model(Module, ABC):
         Weights of a block to store next to each other, see ``Backend.load``.
     causal : bool
         Whether tokens attend to earlier tokens only. Otherwise a text has to be one pass.
+    takes_sound : bool
+        Whether the prompt is a sound, as in `wgpu_backend.engine.speech`.
     scored_pooling : str
         The state of a text that `score` uses: the first token's (``"cls"``), the ``"last"`` one's
         or the ``"mean"``.
@@ -83,6 +85,7 @@ class Model(Module, ABC):
     fused_weights: ClassVar[FusedWeights] = ()
     architectures: ClassVar[tuple[str, ...]] = ()
     causal: ClassVar[bool] = True
+    takes_sound: ClassVar[bool] = False
     scored_pooling: str = "cls"
     steerable: ClassVar[bool] = False
     variant: Hashable = ()

@@ -74,7 +74,9 @@ def _together(weights: Weights, family: Family, name: str, parts: Mapping[int, V
 
 def _require_layers(weights: Weights, family: Family, tensors: Mapping[str, Values]) -> None:
     """Check the number of layers against config.json; the models check each layer."""
-    there = {int(name.split(".")[1]) for name in tensors if name.startswith("blk.")}
+    # A decoder's layers, where the file has an encoder as well.
+    bare = [name.removeprefix("dec.") for name in tensors]
+    there = {int(name.split(".")[1]) for name in bare if name.startswith("blk.")}
     count = layer_count(family.settings)
     if there != set(range(count)):
         lacking = sorted(set(range(count)) - there)

@@ -15,6 +15,8 @@ from numpy.typing import NDArray
 from wgpu_backend.errors import MediaError
 
 RATE, WINDOW, HOP = 16_000, 400, 160
+FRAMES = "frames"
+"""The name of the model input of spectrogram frames."""
 # Values that a spectrogram may lie below its largest: eight powers of ten.
 _RANGE = 8.0
 _LEAST_POWER = 1e-10
