@@ -37,7 +37,7 @@ from benchmarks.gpu_costs.models import FORMATS, SIZES
 
 OTHERS = "others"  # see `benchmarks.gpu_costs.others`, which needs the package
 MODELS = ("8b", OTHERS)
-GRAPH_HELP = "decodeN, prefillN; of others, by their names"
+GRAPH_HELP = "decodeN, prefillN, prefillNatM (N tokens that end at M); of others, by their names"
 MODEL_HELP = f"{', '.join(SIZES)}; or {OTHERS}: ops of other architectures, one by one"
 
 FAMILIES = ("navi31", "vega10")

@@ -34,7 +34,7 @@ from wgpu_backend.nn.model import model_class
 from wgpu_backend.ops.linear.activation_rounding import EVERY_PRODUCT
 from wgpu_backend.ops.sampling.host import SamplingOptions
 
-POSITIONS = 8192
+POSITIONS = 8192  # that the cache has room for; more where a graph needs them
 SHORTEST = 256
 LINEAR = "linear"  # how names of products with weights begin
 _WHOLE = (Part(0, 1, {}),)
@@ -131,7 +131,8 @@ def shape_of(graph: str, positions: int) -> BatchShape:
     Parameters
     ----------
     graph : str
-        ``decode4``: a token of each of four sequences; ``prefill64``: a prompt of 64 tokens.
+        ``decode4``: a token of each of four sequences; ``prefill64``: a prompt of 64 tokens;
+        ``prefill64at8192``: 64 tokens of a prompt, the last of which is position 8191.
     positions : int
         That the sequences of a decode step have.
 
@@ -145,11 +146,21 @@ def shape_of(graph: str, positions: int) -> BatchShape:
         if digits != graph and digits.isdecimal() and int(digits):
             n = int(digits)
             return BatchShape(n, n, n, positions) if kind == "decode" else _prompt(n)
-    raise ValueError(f"graph {graph!r}: needs decodeN or prefillN")
+    tokens, _, end = graph.removeprefix("prefill").partition("at")
+    if tokens.isdecimal() and end.isdecimal() and 0 < int(tokens) < int(end) > SHORTEST:
+        return BatchShape(int(tokens), 1, 1, int(end))
+    raise ValueError(
+        f"graph {graph!r}: needs decodeN, prefillN or prefillNatM, M above N and {SHORTEST}"
+    )
 
 
 def _prompt(tokens: int) -> BatchShape:
     return BatchShape(tokens, 1, 1, max(tokens, SHORTEST))
+
+
+def _first_position(shape: BatchShape) -> int:
+    """Return the position of a prompt's first token."""
+    return shape.longest - shape.tokens if shape.longest > SHORTEST else 0
 
 
 class _Listing(DryRunExecutor):
@@ -190,7 +201,8 @@ def dispatches(
     kind = model_class(backend.config)
     draft.load(fused_weights=kind.fused_weights)
     model = kind(draft)
-    runner = Runner(model, model.make_cache(listing, 1, POSITIONS, named(kv_dtype)))
+    room = max(POSITIONS, *(shape.longest for shape in graphs.values()))
+    runner = Runner(model, model.make_cache(listing, 1, room, named(kv_dtype)))
     sampler = StepSampler(SamplingOptions(), draft.require("token_embd.weight").shape[0])
     head = Head("costs", sampler.head(model, runner.token_slots))
     try:
@@ -235,7 +247,7 @@ def _nbytes(op: str, launch: Launch, shape: BatchShape | None) -> int:
     for name, node in once.values():
         nbytes: int = node.spec.nbytes
         if shape and "attention" in op and name in ("k", "v"):
-            nbytes = nbytes * shape.longest * shape.sequences // POSITIONS
+            nbytes = nbytes * shape.longest * shape.sequences // node.spec.shape[0]
         elif launch.into is not None or op == "rows":
             nbytes = min(nbytes, launch.out.nbytes)
         total += nbytes
@@ -251,9 +263,9 @@ def contents(each: Dispatched, shape: BatchShape | None) -> dict[int, Any]:
     if shape is None:
         return {}
     last = shape.longest - 1
-    prompt = shape.outputs != shape.tokens
+    prompt, first = shape.outputs != shape.tokens, _first_position(shape)
     assumed = {
-        "positions": lambda i: i if prompt else i * 0 + last,
+        "positions": lambda i: i + first if prompt else i * 0 + last,
         "sequences": lambda i: i * 0 if prompt else i,
         "table": lambda i: i,
         "slots": lambda i: i,

@@ -10,7 +10,7 @@ from pathlib import Path
 import gguf
 import numpy as np
 
-CONTEXT = 8192
+CONTEXT = 32768
 ALIGNMENT = 32
 EPS, ROPE_BASE = 1e-5, 500_000.0
 

@@ -13,7 +13,7 @@ import gguf
 import numpy as np
 import pytest
 
-from benchmarks.gpu_costs import assembly, compare, models, nir, nir_run, tools
+from benchmarks.gpu_costs import assembly, compare, internals, models, nir, nir_run, tools
 from benchmarks.gpu_costs.__main__ import arguments, checked, lint_lines, table
 from benchmarks.gpu_costs.collect import Row
 from benchmarks.gpu_costs.lint import Lint, cycles, least_cycles, least_lines, lines
@@ -495,6 +495,18 @@ def test_a_kernel_driver_is_made_up_for_intels(family, tmp_path, monkeypatch):
     icd = json.loads(Path(found["VK_DRIVER_FILES"]).read_text("utf-8"))["ICD"]
     assert icd["library_path"] == "libvulkan_intel.so"
     assert "RADV_FORCE_FAMILY" not in found
+
+
+def test_graphs_by_name():
+    one, prompt, late = (
+        internals.shape_of(name, 4096) for name in ("decode4", "prefill64", "prefill64at8192")
+    )
+    assert (one.tokens, one.sequences, one.longest) == (4, 4, 4096)
+    assert (prompt.tokens, prompt.sequences, prompt.longest) == (64, 1, 256)
+    assert (late.tokens, late.sequences, late.longest) == (64, 1, 8192)
+    for name in ("prefill", "prefill64at64", "prefill64at", "prefill0at512", "prefill64at128"):
+        with pytest.raises(ValueError, match="needs decodeN, prefillN or prefillNatM"):
+            internals.shape_of(name, 4096)
 
 
 def test_a_baseline_of_less_than_all_is_refused(capsys):

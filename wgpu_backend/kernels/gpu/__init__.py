@@ -13,7 +13,9 @@ from wgpu_backend.kernels.gpu import attention, matrix, products, rows, sampling
 # first.
 from wgpu_backend.kernels.gpu import product_rules as product_rules
 from wgpu_backend.kernels.gpu import split_k as split_k
+from wgpu_backend.kernels.gpu.attention_tiles import attend_in_tiles
 from wgpu_backend.kernels.gpu.cases import CASES
+from wgpu_backend.kernels.gpu.products import tiles_in_f16
 from wgpu_backend.kernels.gpu.subgroups import has_eight_lanes, has_subgroups, is_hardware
 from wgpu_backend.kernels.kernel import Family, Kernel, kernels_for
 
@@ -32,9 +34,10 @@ OPS = (
     split_k.linear_merge,
 )
 
+ATTENTION = ("paged_attention", "paged_attention_splits")
 KERNELS = [
-    Kernel("paged_attention", has_subgroups, attention.attend),
-    Kernel("paged_attention_splits", has_subgroups, attention.attend),
+    *kernels_for(ATTENTION, has_subgroups, attention.attend),
+    *kernels_for(ATTENTION, tiles_in_f16, attend_in_tiles),
     Kernel("rope_attention", has_subgroups, attention.attend_prepared),
     Kernel("rope_attention_splits", has_subgroups, attention.attend_prepared),
     Kernel("attention_merge_q8", has_eight_lanes, attention.merge),

@@ -1,7 +1,8 @@
 """Attention on GPUs: tokens that share no keys, ranges of positions, and the merge of these.
 
 Eight lanes of a subgroup read a key together, so that a key's words are loaded once for all query
-heads that share it. Tokens that share keys keep the portable kernel, which takes them in tiles.
+heads that share it. Tokens that share keys are taken in tiles: see `attention_tiles`, which needs
+arithmetic in f16, and the portable kernel.
 """
 
 from __future__ import annotations
@@ -9,12 +10,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from wgpu_backend.dtypes import F16, F32, DType
+from wgpu_backend.dtypes import F16, F32
 from wgpu_backend.errors import ShapeError
 from wgpu_backend.graph.capabilities import Capabilities
 from wgpu_backend.graph.fusion import Callee, Graph, OpNode
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Shape, Spec
+from wgpu_backend.kernels.gpu.attention_tiles import cache_modules
 from wgpu_backend.kernels.gpu.rows import IN_Q16, ROUNDING
 from wgpu_backend.kernels.gpu.subgroups import EIGHT_LANES, has_eight_lanes
 from wgpu_backend.kernels.refusal import no_kernel
@@ -114,7 +116,12 @@ def _clusters(launch: Launch, rows: Rows, v_vec4s: int, *, f16: bool) -> Launch 
             launch.count("splits"),
         ),
         params={**launch.params, "step": step},
-        choices={**launch.choices, **choices, **_arithmetic(launch, f16=f16)},
+        choices={
+            **launch.choices,
+            **choices,
+            **cache_modules(launch, f16=f16),
+            "sums": f"{FOLDER}/lib/sums_{'f16' if f16 else 'f32'}",
+        },
     )
 
 
@@ -130,31 +137,6 @@ def _last_slot(launch: Launch) -> int:
 def _keys(launch: Launch, *, f16: bool) -> int:
     """Return how many positions a cluster takes at once: as many as fit into registers."""
     return 8 if f16 and all(launch.operands[n].spec.dtype == F16 for n in "kv") else 4
-
-
-def _arithmetic(launch: Launch, *, f16: bool) -> dict[str, str]:
-    """Return the choices of how keys and values are read and summed."""
-    chosen = {name: str(launch.choices[name]) for name in "kv"}
-    found = {
-        name: _cache(path, launch.operands[name].spec.dtype, f16=f16)
-        for name, path in chosen.items()
-    }
-    return {**found, "sums": f"{FOLDER}/lib/sums_{'f16' if f16 else 'f32'}"}
-
-
-def _cache(path: str, dtype: DType, *, f16: bool) -> str:
-    """Return the module of this family that replaces the portable one for reading a cache.
-
-    Values that are columns of keys have no module of their own.
-    """
-    if path.startswith("="):
-        return path
-    written = path.startswith("lib/attention/cache_")
-    if dtype.quantised and not written:
-        return f"{FOLDER}/lib/cache_{dtype}"
-    if dtype == F16 and f16:
-        return f"{FOLDER}/lib/cache_f16{'_written' if written else ''}"
-    return path
 
 
 # Every work group checks each of the other tokens for whether its own token sees it.

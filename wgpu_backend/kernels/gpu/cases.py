@@ -14,6 +14,7 @@ from wgpu_backend.kernels.cases import (
     Context,
     FusionCase,
     Tensor,
+    attend,
     attention,
     attention_into_product,
     draw_quantised,
@@ -25,6 +26,19 @@ from wgpu_backend.kernels.cases import (
 )
 from wgpu_backend.ops.sampling.host import SamplingOptions, make_sampling_params
 from wgpu_backend.ops.sampling.sampling import sample_into
+
+
+def _prompts(context: Context, rng: np.random.Generator) -> Tensor:
+    """Build attention of two prompts, in one pass and in ranges, over a cache of f16 in blocks."""
+    q = normal(context, rng, 70, 4, 32)
+    keys, values = (normal(context, rng, 192, 64).cast(dtype=dtypes.F16) for _ in "kv")
+    places = (
+        context.from_ints([*range(20, 60), *range(50, 80)]),
+        context.from_ints([0] * 40 + [1] * 30),
+        context.from_ints([5, 0, 3, 2, 1, 4], 2, 3),
+    )
+    whole, joined = (attend(q, keys, values, *places, splits=splits) for splits in (1, 2))
+    return whole.concat(joined, axis=1)
 
 
 def _products_in_f16(context: Context, rng: np.random.Generator) -> Tensor:
@@ -140,6 +154,7 @@ CASES = (
         partial(attention_into_product, splits=2),
         ("linear_q16",),
     ),
+    FusionCase("attention_tiles", F16_ERROR, _prompts),
     FusionCase("paged_attention", F16_ERROR, partial(attention, tokens=2)),
     FusionCase("paged_attention_splits", F16_ERROR, partial(attention, tokens=2, splits=3)),
     FusionCase("top_k_sample_into", 0.0, _sample_tokens),

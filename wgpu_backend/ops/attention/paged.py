@@ -21,8 +21,6 @@ from wgpu_backend.ops.attention.paged_checks import (
 from wgpu_backend.ops.attention.paged_kernels import select_tiles
 from wgpu_backend.ops.attention.paged_options import Scores, Temperature
 from wgpu_backend.ops.attention.splits import (
-    ENOUGH_GROUPS,
-    ENOUGH_GROUPS_OF_A_PROMPT,
     attention_merge,
     in_first_split,
     useful_splits,
@@ -268,11 +266,10 @@ def attend_in_splits(
     """
     tokens, heads = q.spec.shape[:2]
     groups = max(scores.kv_heads, 1) * -(-tokens * heads // (max(scores.kv_heads, 1) * TILE_ROWS))
-    # Tables of windows begin where a pass does: a split would take other blocks of a sequence.
-    moves = bool(scores.window or scores.chunk) and tokens > pages.table.spec.shape[0]
     prompt = tokens > pages.table.spec.shape[0]
-    enough = ENOUGH_GROUPS_OF_A_PROMPT if prompt else ENOUGH_GROUPS
-    splits = 1 if moves else useful_splits(seen, groups, enough)
+    # Tables of windows begin where a pass does: a split would take other blocks of a sequence.
+    moves = bool(scores.window or scores.chunk) and prompt
+    splits = 1 if moves else useful_splits(seen, groups, prompt=prompt)
     places = pages.operands
     operands = (q, k, v, *(places.pop(name) for name in (*PLACES, "table")))
     others = {**places, **terms}

@@ -14,19 +14,28 @@ from wgpu_backend.ops.check import require_rank
 from wgpu_backend.ops.op import op
 from wgpu_backend.ops.reference import Array
 
-# Positions that are worth a work group of their own.
-SPLIT_POSITIONS = 128
+# Positions that are worth a work group of their own, and of a prompt, whose groups bring more rows.
+SPLIT_POSITIONS, SPLIT_POSITIONS_OF_A_PROMPT = 128, 256
 # Fewer positions are not worth the dispatch that joins splits.
 UNSPLIT_POSITIONS = 512
 # With so many work groups a device is busy without splitting.
 ENOUGH_GROUPS = 256
-# Groups of a prompt compute long: a large card holds four of them on each of its cores.
-ENOUGH_GROUPS_OF_A_PROMPT = 1024
+# Groups of a prompt compute long: a large card holds four of them on each of its cores. Tiles in
+# f16 have the rows of eight groups as they are counted here.
+ENOUGH_GROUPS_OF_A_PROMPT = 4096
 
 
-def useful_splits(seen: int, groups: int, enough: int = ENOUGH_GROUPS) -> int:
-    """Return how many ranges to cut `seen` positions into, with `groups` groups each."""
-    worth = seen // SPLIT_POSITIONS if seen >= UNSPLIT_POSITIONS else 1
+def useful_splits(seen: int, groups: int, *, prompt: bool = False) -> int:
+    """Return how many ranges to cut `seen` positions into, with `groups` groups each.
+
+    Parameters
+    ----------
+    prompt : bool
+        Whether tokens share keys.
+    """
+    enough = ENOUGH_GROUPS_OF_A_PROMPT if prompt else ENOUGH_GROUPS
+    positions = SPLIT_POSITIONS_OF_A_PROMPT if prompt else SPLIT_POSITIONS
+    worth = seen // positions if seen >= UNSPLIT_POSITIONS else 1
     return max(min(worth, enough // max(groups, 1)), 1)
 
 

@@ -1,22 +1,6 @@
-// What eight lanes in a row of a subgroup, a cluster, exchange: the importing file has ROWS and KEYS, of
-// which the latter is 4 or 8. Where the order is free, a lane takes its mirror image in the cluster as a
-// partner instead of the one four lanes further, which older GPUs have no single instruction for.
-
-const LANES: u32 = 8u;
-
-fn across_lanes(part: f32) -> f32 {
-    var sum = part;
-    sum += subgroupShuffleXor(sum, 7u);
-    sum += subgroupShuffleXor(sum, 2u);
-    return sum + subgroupShuffleXor(sum, 1u);
-}
-
-fn largest_across_lanes(own: f32) -> f32 {
-    var largest = own;
-    largest = max(largest, subgroupShuffleXor(largest, 7u));
-    largest = max(largest, subgroupShuffleXor(largest, 2u));
-    return max(largest, subgroupShuffleXor(largest, 1u));
-}
+// The scores that eight lanes in a row of a subgroup, a cluster, have parts of: the importing file has ROWS and
+// KEYS, of which the latter is 4 or 8.
+// @import kernels/gpu/lib/cluster_lanes
 
 // Of two numbers a lane keeps the one that its bit says, and adds that of its partner, whose bit differs.
 fn halved(clear: f32, full: f32, lane: u32, bit: u32, partner: u32) -> f32 {

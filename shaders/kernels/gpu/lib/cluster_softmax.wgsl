@@ -1,10 +1,8 @@
 // Softmax of clusters of lanes, each of which has seen other keys: a running maximum, and sums that are
 // rescaled when it moves. The importing file has ROWS, KEYS, V_VEC4S, CLUSTERS, LOG2_E, what lib/attention/paged and
 // lib/cluster have, and as `sums` how values are added up.
+// @import kernels/gpu/lib/missing
 
-// A maximum starts above what positions score that are not there, so that these weigh nothing.
-const HALF_LOWEST: f32 = -1.7014117e38;
-const MISSING: f32 = -2.4e38;
 const WEIGHTS: u32 = CLUSTERS * KEYS * ROWS;
 
 var<workgroup> largest: array<f32, CLUSTERS * ROWS>;

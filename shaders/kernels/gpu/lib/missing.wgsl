@@ -1,0 +1,5 @@
+// Scores of positions that a row does not see.
+
+// A maximum starts above what positions score that are not there, so that these weigh nothing.
+const HALF_LOWEST: f32 = -1.7014117e38;
+const MISSING: f32 = -2.4e38;

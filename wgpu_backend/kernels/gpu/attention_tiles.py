@@ -1,0 +1,185 @@
+"""Attention of prompts on GPUs, in tiles of pairs of f16.
+
+Tokens of a prompt share keys, so a work group takes a tile of their rows, and blocks of keys and
+values go through workgroup memory. Rows are rounded to f16 by their own powers of two, weights to
+f16; short sums are in f16, long ones and softmax in f32.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import ceil
+
+from wgpu_backend.dtypes import F16, F32, DType
+from wgpu_backend.graph.capabilities import Capabilities
+from wgpu_backend.graph.fusion import Graph, OpNode
+from wgpu_backend.graph.node import Launch, Node
+from wgpu_backend.kernels.gpu.products import tiles_in_f16
+from wgpu_backend.kernels.gpu.subgroups import has_eight_lanes
+from wgpu_backend.ops.attention.paged import paged_attention, paged_attention_splits
+from wgpu_backend.ops.attention.paged_kernels import count_rows, use_tiles
+from wgpu_backend.ops.attention.paged_options import Scores
+from wgpu_backend.ops.op import find
+
+FOLDER = "kernels/gpu"
+THREADS = 128
+CLUSTER = 8  # lanes that share rows of scores
+SUMMED = 16  # weighted values that are summed in f16
+VEC4_NBYTES = 8  # four values in f16
+# Fewer rows, or fewer tokens of a sequence, would leave most of a tile empty.
+LEAST_ROWS, LEAST_TOKENS = 33, 5
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionTile:
+    """The rows and keys that a work group takes at once.
+
+    Parameters
+    ----------
+    rows, keys : int
+        Rows of a tile, and keys of a block in workgroup memory.
+    k_vec4s, v_vec4s : int
+        Vectors of four of a key and of a value.
+    """
+
+    rows: int
+    keys: int
+    k_vec4s: int
+    v_vec4s: int
+
+    @property
+    def k_step(self) -> int:
+        """Return by how many eights columns are summed in f16."""
+        return 4 if self.k_vec4s % 8 == 0 else 2
+
+    @property
+    def k_eights(self) -> int:
+        """Return the eights of a key in memory, with zeros to whole steps."""
+        return ceil(self.k_vec4s / 2 / self.k_step) * self.k_step
+
+    @property
+    def v_eights(self) -> int:
+        """Return the eights of a value in memory."""
+        return ceil(self.v_vec4s / 2)
+
+    @property
+    def v_lanes(self) -> int:
+        """Return the threads that share a value; each of them sums eight rows."""
+        return THREADS * 8 // self.rows
+
+    @property
+    def v_fours(self) -> int:
+        """Return the vectors of a value whose sums a thread has."""
+        return ceil(self.v_vec4s / self.v_lanes)
+
+    @property
+    def pitch(self) -> int:
+        """Return the vectors from a row in memory to the next, a multiple of two."""
+        # Threads beyond the last column read what lies behind a value, and store nothing.
+        return max(2 * self.k_eights, self.v_fours * self.v_lanes) + 2
+
+    @property
+    def nbytes(self) -> int:
+        """Return the workgroup memory of the kernel, in bytes."""
+        weights = self.keys * (self.rows // 4 + 2)
+        vectors = (self.rows + self.keys) * self.pitch + weights
+        # A slot for each key; a range, a maximum and a factor for each row.
+        return VEC4_NBYTES * vectors + 4 * self.keys + 16 * self.rows
+
+    def choices(self) -> dict[str, int]:
+        """Return the parameters of the shader."""
+        return {
+            "WG": THREADS,
+            "ROWS": self.rows,
+            "KEYS": self.keys,
+            "SCORE_ROWS": self.rows * CLUSTER // THREADS,
+            "SCORE_KEYS": self.keys // CLUSTER,
+            "K_VEC4S": self.k_vec4s,
+            "K_EIGHTS": self.k_eights,
+            "K_STEP": self.k_step,
+            "K_ITEMS": ceil(self.keys * self.k_eights / THREADS),
+            "V_VEC4S": self.v_vec4s,
+            "V_EIGHTS": self.v_eights,
+            "V_ITEMS": ceil(self.keys * self.v_eights / THREADS),
+            "V_FOURS": self.v_fours,
+            "V_LANES": self.v_lanes,
+            "SUMMED": SUMMED,
+            "PITCH": self.pitch,
+        }
+
+
+# Rows and keys of tiles, the best first, and the most columns of a key or value that each takes.
+SIZES = ((64, 64, 128), (64, 32, 128), (32, 32, 256), (32, 16, 256))
+
+
+def pick_tile(launch: Launch, capabilities: Capabilities) -> AttentionTile | None:
+    """Return the tile of an attention launch; None where the kernel does not take it.
+
+    That is so on devices without subgroups of eight lanes, arithmetic in f16 or enough workgroup
+    memory; for few tokens of a sequence; for keys in f32; for heads of more than 256 columns; and
+    where values are columns of keys.
+    """
+    rows = count_rows(launch)
+    plain = "SHARED" not in launch.choices and launch.operands["k"].spec.dtype != F32
+    able = has_eight_lanes(capabilities) and tiles_in_f16(capabilities)
+    many = rows.tokens * rows.group >= LEAST_ROWS and rows.tokens >= LEAST_TOKENS * rows.sequences
+    if not (plain and able and many) or capabilities.max_workgroup_invocations < THREADS:
+        return None
+    k_vec4s, v_vec4s = launch.count("k_vec4s"), launch.count("v_vec4s")
+    tiles = (
+        AttentionTile(rows, keys, k_vec4s, v_vec4s)
+        for rows, keys, cols in SIZES
+        if 4 * max(k_vec4s, v_vec4s) <= cols
+    )
+    return next((t for t in tiles if t.nbytes <= capabilities.max_workgroup_nbytes), None)
+
+
+@paged_attention.fuses("paged_attention", name="attention_tiles", exact=False)
+@paged_attention_splits.fuses("paged_attention_splits", name="attention_tiles", exact=False)
+def prompts_in_f16(node: OpNode, graph: Graph) -> Node | None:
+    """Multiply pairs of f16 in the attention of a prompt, if rounding is allowed."""
+    scores: Scores = node.call.kwargs["scores"]
+    rows = count_rows(node.launch)
+    if scores.f16 or rows.tokens <= rows.sequences:
+        return None
+    if pick_tile(node.launch, graph.capabilities) is None:
+        return None
+    kwargs = {**node.call.kwargs, "scores": replace(scores, f16=True)}
+    return graph.call(find(node.op), *node.call.args, **kwargs)
+
+
+def attend_in_tiles(launch: Launch, capabilities: Capabilities) -> Launch | None:
+    """Attend in tiles of f16; None where rounding is not allowed or no tile fits."""
+    scores = launch.attributes
+    if not (isinstance(scores, Scores) and scores.f16):
+        return None
+    tile = pick_tile(launch, capabilities)
+    if tile is None:
+        return None
+    choices = {**tile.choices(), **cache_modules(launch, f16=True)}
+    found = use_tiles(launch, count_rows(launch), tile.rows, choices)
+    return replace(found, shader=f"{FOLDER}/attention_tiled")
+
+
+def cache_modules(launch: Launch, *, f16: bool) -> dict[str, str]:
+    """Return the choices of how keys and values are read."""
+    chosen = {name: str(launch.choices[name]) for name in "kv"}
+    return {
+        name: _cache(path, launch.operands[name].spec.dtype, f16=f16)
+        for name, path in chosen.items()
+    }
+
+
+def _cache(path: str, dtype: DType, *, f16: bool) -> str:
+    """Return the module of this family that replaces the portable one for reading a cache.
+
+    Values that are columns of keys have no module of their own.
+    """
+    if path.startswith("="):
+        return path
+    written = path.startswith("lib/attention/cache_")
+    if dtype.quantised and not written:
+        return f"{FOLDER}/lib/cache_{dtype}"
+    if dtype == F16 and f16:
+        return f"{FOLDER}/lib/cache_f16{'_written' if written else ''}"
+    return path
