@@ -13,6 +13,7 @@ import pytest
 
 from tests import readme_tables
 from tests.builders import tiny_model
+from tests.engine.speech import tiny as whisper
 from tests.files.huggingface.folders import write_folder
 from tests.models.outlines import a_reranker
 
@@ -45,6 +46,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     a_reranker(folder / "reranker.gguf")
     (folder / "text.txt").write_text("the other hand in the end " * 30, encoding="utf-8")
     write_folder(folder / "model-folder")
+    whisper.make_folder(folder / "whisper-folder")
+    whisper.write_sound(folder / "talk.wav")
     return folder
 
 

@@ -26,7 +26,7 @@ CPU = ("--device", "cpu")
 GREEDY = ("--temperature", "0", "--num-predict", "8", *CPU)
 COMMANDS = (
     "run", "devices", "show", "tokenize", "logits", "embed", "rerank", "bench", "profile", "graph",
-    "quantize", "perplexity", "imagine",
+    "quantize", "perplexity", "imagine", "transcribe",
 )  # fmt: skip
 
 

@@ -53,6 +53,7 @@ WRONG = {
     "reasoning_format": ("", "some", *NO_TEXT),
     "reasoning": ("", "maybe", *NO_TEXT), "api_key_file": (*NO_FILE, "text.txt", "tiny.gguf"),
     "keepalive": ("", "5m", "soon", *NO_TEXT),
+    "language": ("", "xx", *NO_TEXT), "task": ("", "sing", *NO_TEXT),
     "image": (*NO_FILE, "text.txt"), "mask": (*NO_FILE, "text.txt"),
 }  # fmt: skip
 # A text may be anything, and a flag has no value.
@@ -65,6 +66,7 @@ GIVEN = {
     "bench": "{} --device cpu", "profile": "{} --device cpu", "graph": "{} --device cpu",
     "devices": "", "tune": "", "op check": "ops.py", "op bench": "ops.py",
     "serve": "", "imagine": "circle --steps 2 --device cpu -o o.png",
+    "transcribe": "{} a.wav --device cpu",
 }  # fmt: skip
 
 
@@ -140,7 +142,7 @@ def test_silly_models(
         words = [*rest, *(["--tokens", "1"] if command == "logits" else []), "--", value]
         if command not in ("show", "logits", "bench", "profile", "graph"):
             # Texts come behind the model.
-            words.sort(key=("hi", "ho", "text.txt", "o.gguf", "Q8_0").__contains__)
+            words.sort(key=("hi", "ho", "text.txt", "o.gguf", "Q8_0", "a.wav").__contains__)
         expect_one_line(cli, [command, *words])
 
 

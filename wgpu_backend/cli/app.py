@@ -24,12 +24,13 @@ from wgpu_backend.cli.commands.run import run
 from wgpu_backend.cli.commands.serve.command import serve
 from wgpu_backend.cli.commands.show import show
 from wgpu_backend.cli.commands.tokenize import tokenize
+from wgpu_backend.cli.commands.transcribe import transcribe
 from wgpu_backend.cli.commands.tune import tune
 
 _COMMANDS = (
     *(show, list_, serve, pull, push, cp, rm, ps, stop),
-    *(run, devices, create, tokenize, logits, embed, rerank, imagine, perplexity, quantize),
-    *(bench, profile, graph, tune),
+    *(run, devices, create, tokenize, logits, embed, rerank, imagine, transcribe),
+    *(perplexity, quantize, bench, profile, graph, tune),
 )
 
 app = typer.Typer(

@@ -265,11 +265,13 @@ def test_segments_arrive_before_the_end(model):
 
 def test_bad_options_and_sounds(model):
     with pytest.raises(
-        OptionError, match="language: 'xx' is unknown to the model, needs one of en, de"
+        OptionError, match="language: 'fr' is unknown to the model, needs one of en, de"
     ):
-        model.transcribe(tiny.sound(), Options(language="xx"))
+        model.transcribe(tiny.sound(), Options(language="fr"))
     with pytest.raises(OptionError, match="task: 'sing', needs transcribe or translate"):
         Options(task="sing")
+    with pytest.raises(OptionError, match="language: 'xx' is unknown, needs a code"):
+        Options(language="xx")
     with pytest.raises(OptionError, match="temperatures"):
         Options(temperatures=(3.0,))
     with pytest.raises(MediaError, match="not a sound"):

@@ -8,6 +8,7 @@ With transformers installed, this records what it answers::
 import json
 import sys
 import tempfile
+import wave
 from pathlib import Path
 
 import numpy as np
@@ -152,6 +153,14 @@ def sound(seconds: float = 3.0) -> np.ndarray:
     t = np.arange(int(16_000 * seconds)) / 16_000
     tone = 0.4 * np.sin(2 * np.pi * (200 + 150 * t) * t) * (np.sin(7 * t) > 0)
     return (tone + 0.02 * np.sin(2 * np.pi * 4000 * t)).astype(np.float32)
+
+
+def write_sound(path: Path, seconds: float = 1.0) -> Path:
+    """Write `sound` as a WAV file."""
+    with wave.open(str(path), "wb") as file:
+        file.setparams((1, 2, 16_000, 0, "NONE", ""))
+        file.writeframes((sound(seconds) * 32767).astype("<i2").tobytes())
+    return path
 
 
 def record(path: str) -> None:

@@ -137,9 +137,7 @@ class SpeechTokens:
         OptionError
             The model does not have that language.
         """
-        name = language.strip().lower()
-        by_name = {name: code for code, name in LANGUAGE_NAMES.items()}
-        code = by_name.get(name, name)
+        code = find_code(language)
         if not self.languages:
             if code == "en":
                 return code
@@ -167,6 +165,25 @@ class SpeechTokens:
         elif task == "translate":
             raise OptionError("task: 'translate', the model knows English alone")
         return made if timestamps else [*made, self.no_timestamps]
+
+
+def find_code(language: str) -> str:
+    """Return the code of a language that is given by code or English name.
+
+    Raises
+    ------
+    OptionError
+        No model has that language.
+    """
+    name = language.strip().lower()
+    by_name = {name: code for code, name in LANGUAGE_NAMES.items()}
+    code = by_name.get(name, name)
+    if code not in LANGUAGE_NAMES:
+        raise OptionError(
+            f"language: {language[:40]!r} is unknown, needs a code or an English name, such as de "
+            "or German"
+        )
+    return code
 
 
 def _find(tokenizer: Tokenizer, source: str, *names: str) -> int:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from wgpu_backend.engine.speech.decoding import Decoded, Thresholds
-from wgpu_backend.engine.speech.tokens import TASKS, TIMESTAMP_SECONDS, SpeechTokens
+from wgpu_backend.engine.speech.tokens import TASKS, TIMESTAMP_SECONDS, SpeechTokens, find_code
 from wgpu_backend.errors import OptionError
 
 TEMPERATURES = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
@@ -42,7 +42,7 @@ class Options:
     Raises
     ------
     OptionError
-        The task is unknown, or a temperature is out of range.
+        The language or task is unknown, or a temperature is out of range.
     """
 
     language: str | None = None
@@ -57,6 +57,8 @@ class Options:
     def __post_init__(self) -> None:
         if self.task not in TASKS:
             raise OptionError(f"task: {str(self.task)[:40]!r}, needs {' or '.join(TASKS)}")
+        if self.language is not None:
+            find_code(self.language)
         if not self.temperatures or not all(0 <= t <= 2 for t in self.temperatures):
             raise OptionError(f"temperatures: {[*self.temperatures]}, needs some from 0 to 2")
         if not 0 <= self.seed < 2**63:
