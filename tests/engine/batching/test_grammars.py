@@ -4,6 +4,7 @@ import json
 import random
 import re
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -11,6 +12,7 @@ import wgpu_backend
 from tests.patience import PATIENCE, until
 from tests.text.grammar.walks import fits, random_schema
 from wgpu_backend import Engine, Grammar, Request
+from wgpu_backend.engine.batching.constrained import Masking
 from wgpu_backend.errors import GrammarError, OptionError
 
 HOT = {"temperature": 2.0, "seed": 7, "top_k": 200, "top_p": 1.0}
@@ -34,6 +36,38 @@ def test_an_answer_keeps_to_its_grammar_and_ends_with_it(engine, way):
     assert re.fullmatch(MOVE.text, made.text)
     assert (made.finish.reason, made.finish.stop) == ("stop", None)
     assert made.usage.completion_tokens == len(made.choices[0].tokens)
+
+
+class _Matcher:
+    """A matcher whose last mask took so many seconds; `made_by` has the threads of its masks."""
+
+    def __init__(self, seconds, error=None):
+        self.seconds, self.error, self.made_by = seconds, error, list[str]()
+
+    def mask(self):
+        self.made_by.append(threading.current_thread().name)
+        if self.error:
+            raise self.error
+        return self.seconds
+
+
+class _Owner:
+    def __init__(self, threads):
+        self.threads = threads
+
+
+@pytest.mark.parametrize(
+    ("seconds", "thread"), [(0.0, "MainThread"), (1e-4, "MainThread"), (0.02, "masks_0")]
+)
+def test_a_mask_is_made_by_a_thread_only_where_the_one_before_took_long(seconds, thread):
+    """To wake a thread takes longer than most masks."""
+    with ThreadPoolExecutor(1, "masks") as threads:
+        matcher = _Matcher(seconds)
+        masking = Masking(matcher, _Owner(threads))
+        assert masking.wait() == masking.wait() == seconds
+        wrong = Masking(_Matcher(seconds, GrammarError("too complex")), _Owner(threads))
+        assert str(wrong.wait()) == "too complex"
+    assert matcher.made_by == [thread]
 
 
 @pytest.mark.slow

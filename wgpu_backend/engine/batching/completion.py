@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from concurrent.futures import Executor, Future
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from wgpu_backend.engine.batching.constrained import Masking
+from wgpu_backend.engine.batching.constrained import Constrained, Masking
 from wgpu_backend.engine.batching.generation import Mailbox
 from wgpu_backend.engine.batching.request import Request
 from wgpu_backend.engine.batching.results import (
@@ -292,10 +292,10 @@ class Completion:
             return found
         return GrammarError(f"grammar: the compiler failed: {found}")
 
-    def begin_mask(self, threads: Executor) -> Masking:
+    def begin_mask(self, constrained: Constrained) -> Masking:
         """Start computing the mask for the token of the next pass."""
         assert self._matcher is not None
-        self._masking = Masking(threads.submit(self._matcher.mask))
+        self._masking = Masking(self._matcher, constrained)
         return self._masking
 
     @property

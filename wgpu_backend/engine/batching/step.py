@@ -144,7 +144,7 @@ def submit(
     works = [_work(each, tokens) for each, tokens in planned]
     shape = shape or runner.shape_of(works, count)
     rows = _Rows.of(planned, works)
-    masks = [(each, each.begin_mask(constrained.threads)) for each in rows.with_masks]
+    masks = [(each, each.begin_mask(constrained)) for each in rows.with_masks]
     head = rows.head(runner, constrained, together)
     batch = runner.batched_submit(head, count, shape)
     readers = [each for each, _ in planned if each.request.progress and each.pending_prompt]

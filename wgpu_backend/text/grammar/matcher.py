@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from time import perf_counter
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -27,11 +28,17 @@ class Matcher:
         A matcher of its own.
     rows : int
         Number of logits of a row.
+
+    Attributes
+    ----------
+    seconds : float
+        Time that the last mask took; 0 before the first.
     """
 
     def __init__(self, library: LLMatcher, rows: int) -> None:
         self._library = library
         self._rows = rows
+        self.seconds = 0.0
 
     def copy(self) -> Matcher:
         """Return another matcher in the same state."""
@@ -69,7 +76,9 @@ class Matcher:
         GrammarError
             The grammar is too complex at this place, or no token of the vocabulary fits.
         """
+        begin = perf_counter()
         found = np.frombuffer(self._library.compute_bitmask(), "<u4")
+        self.seconds = perf_counter() - begin
         self._require_sound()
         # A copy, because an array over bytes is read-only.
         mask = found[: mask_words(self._rows)].astype(np.uint32)
