@@ -15,10 +15,17 @@ from tests.models.test_vision_towers import (
     INNER,
     PATCH,
     PIXELS,
+    Q_INNER,
+    Q_OUT,
+    Q_PATCH,
+    Q_WIDTH,
+    QWEN,
     SIDE,
     WIDTH,
     gemma3_rows,
     gemma3_weights,
+    qwen_rows,
+    qwen_weights,
 )
 from tests.models.towers import rows, write_mmproj
 from wgpu_backend.errors import ModelError
@@ -191,3 +198,84 @@ def test_a_language_model_is_no_tower(tmp_path):
         pytest.raises(ModelError, match="architecture 'llama', needs 'clip'"),
     ):
         open_tower(text, tmp_path / "model.gguf")
+
+
+QWENS_NAMES = (
+    (r"v\.blk\.", "visual.blocks."),
+    (r"\.ln(\d)", r".norm\1"),
+    (r"attn_out", "attn.proj"),
+    (r"ffn_(gate|up|down)", r"mlp.\1_proj"),
+    (r"v\.patch_embd", "visual.patch_embed.proj"),
+    (r"v\.position_embd", "visual.pos_embed"),
+)
+QWENS = {
+    2: ((r"v\.post_ln", "visual.merger.ln_q"), (r"^mm\.", "visual.merger.mlp.")),
+    2.5: ((r"v\.post_ln", "visual.merger.ln_q"), (r"^mm\.", "visual.merger.mlp.")),
+    3: (
+        (r"v\.post_ln", "visual.merger.norm"),
+        (r"^mm\.0", "visual.merger.linear_fc1"),
+        (r"^mm\.2", "visual.merger.linear_fc2"),
+        (r"v\.deepstack\.(\d)\.fc", r"visual.deepstack_merger_list.\1.linear_fc"),
+        (r"v\.deepstack\.", "visual.deepstack_merger_list."),
+        (r"list\.2", "list.1"),
+        (r"mlp\.up_proj", "mlp.linear_fc1"),
+        (r"mlp\.down_proj", "mlp.linear_fc2"),
+    ),
+}
+QWENS_CONFIGS = {
+    2: {"architectures": ["Qwen2VLForConditionalGeneration"], "hidden_size": Q_OUT},
+    2.5: {"architectures": ["Qwen2_5_VLForConditionalGeneration"], "hidden_size": Q_OUT},
+    3: {
+        "architectures": ["Qwen3VLForConditionalGeneration"],
+        "text_config": {"hidden_size": Q_OUT},
+    },
+}
+QWENS_TOWERS = {
+    2: {"embed_dim": Q_WIDTH, "mlp_ratio": 1.25},
+    2.5: {"hidden_size": Q_WIDTH, "fullatt_block_indexes": [1, 3], "window_size": 56},
+    3: {"hidden_size": Q_WIDTH, "deepstack_visual_indexes": [0, 2]},
+}
+
+
+def published_qwen(weights, version):
+    """Queries, keys and values in one matrix, the kernels of both frames in one tensor."""
+    made = {}
+    for name, values in weights.items():
+        for pattern, to in (*QWENS_NAMES, *QWENS[version]):
+            name = re.sub(pattern, to, name)
+        made[name] = values
+    frames = [made.pop(f"visual.patch_embed.proj.weight{end}") for end in ("", ".1")]
+    made["visual.patch_embed.proj.weight"] = np.stack(frames, axis=2)
+    for i in range(4):
+        for end in ("weight", "bias"):
+            parts = [made.pop(f"visual.blocks.{i}.attn_{part}.{end}") for part in "qkv"]
+            made[f"visual.blocks.{i}.attn.qkv.{end}"] = np.concatenate(parts)
+    if version == 2:
+        made = {n.replace("mlp.up_proj", "mlp.fc1").replace("mlp.down_proj", "mlp.fc2"): v
+                for n, v in made.items()}  # fmt: skip
+    return made
+
+
+@pytest.mark.parametrize("version", QWENS)
+def test_a_checkpoint_of_qwen(tmp_path, version):
+    weights = qwen_weights(version)
+    vision = {
+        "depth": 4,
+        "num_heads": 2,
+        "patch_size": Q_PATCH,
+        "intermediate_size": Q_INNER,
+        **QWENS_TOWERS[version],
+    }
+    processor = {
+        "image_mean": QWEN["vision.image_mean"],
+        "image_std": QWEN["vision.image_std"],
+        "size": {"shortest_edge": 28 * 28, "longest_edge": 28 * 28 * 64},
+    }
+    config = {**QWENS_CONFIGS[version], "vision_config": vision}
+    tmp_path.joinpath("config.json").write_text(json.dumps(config))
+    tmp_path.joinpath("preprocessor_config.json").write_text(json.dumps(processor))
+    tensors = safetensors(published_qwen(weights, version))
+    tmp_path.joinpath("model.safetensors").write_bytes(tensors)
+    found = open_tower_folder(tmp_path)
+    assert found is not None
+    assert nmse(rows_in(found), qwen_rows(weights, version, PIXELS, 4, 4)) < 1e-10

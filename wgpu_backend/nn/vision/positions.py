@@ -70,3 +70,10 @@ def cubic_weights(side: int, count: int) -> F32s:
         values = np.where(x < 1, near, far).astype(np.float32)
         np.add.at(weights, (np.arange(count), columns), values)
     return weights
+
+
+def aligned_weights(side: int, count: int) -> F32s:
+    """Return weights of linear interpolation whose first and last places are the corners'."""
+    places = np.linspace(0, side - 1, count, dtype=np.float32)
+    apart = np.abs(np.arange(side, dtype=np.float32) - places[:, None])
+    return np.maximum(1 - apart, np.float32(0))

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar
 
+import numpy as np
+
 from wgpu_backend.files.gguf.config import Value
 from wgpu_backend.files.huggingface.families.llama import ATTENTION, ENDS, EXPERTS, MLP, Decoder
 from wgpu_backend.files.huggingface.family import family, make_names
+from wgpu_backend.files.huggingface.settings import Settings
 from wgpu_backend.files.huggingface.shared_settings import all_slide, find_sliding
 
 
@@ -90,3 +93,64 @@ class Qwen3Moe(Qwen2Moe):
         """Return the layers with a window: all, if windows are switched on."""
         slides = all_slide(self.settings)
         return slides if self.settings.flag("use_sliding_window", default=False) else []
+
+
+# Settings of the tower and of tokens that stand for pictures.
+_TOWERS = (
+    "vision_config", "image_token_id", "video_token_id", "vision_start_token_id",
+    "vision_end_token_id", "vision_token_id", "use_sliding_window",
+)  # fmt: skip
+
+
+def _section_keys(rope: Settings) -> dict[str, Value]:
+    """Return the pairs that rotate by time, height and width."""
+    return {"rope.dimension_sections": np.array(rope.uints("mrope_section"), np.int32)}
+
+
+@family("Qwen2VLForConditionalGeneration", "Qwen2_5_VLForConditionalGeneration")
+class Qwen2VL(Qwen2):
+    """The language model of Qwen2-VL and Qwen2.5-VL."""
+
+    architecture = "qwen2vl"
+    harmless = (*Qwen2.harmless, *_TOWERS)
+
+    def keys(self) -> dict[str, Value]:
+        """Return the sections of rotation."""
+        return {**super().keys(), **_section_keys(self.rope)}
+
+
+@family("Qwen3VLForConditionalGeneration")
+class Qwen3VL(Qwen3):
+    """The language model of Qwen3-VL."""
+
+    architecture = "qwen3vl"
+    harmless = (*Qwen3.harmless, *_TOWERS)
+
+    def keys(self) -> dict[str, Value]:
+        """Return the sections of rotation, and the layers that the tower adds rows after."""
+        return {**super().keys(), **_interleaved_keys(self.rope), **_deep_keys(self.settings)}
+
+
+@family("Qwen3VLMoeForConditionalGeneration")
+class Qwen3VLMoe(Qwen3Moe):
+    """The language model of Qwen3-VL with experts."""
+
+    architecture = "qwen3vlmoe"
+    harmless = (*Qwen3Moe.harmless, *_TOWERS)
+
+    def keys(self) -> dict[str, Value]:
+        """Return Qwen 3's keys, and those of Qwen3-VL."""
+        return {**super().keys(), **_interleaved_keys(self.rope), **_deep_keys(self.settings)}
+
+
+def _interleaved_keys(rope: Settings) -> dict[str, Value]:
+    """Return the sections of rotation, which the model interleaves."""
+    if not rope.flag("mrope_interleaved", default=True):
+        raise rope.error("mrope_interleaved", "is false, Qwen3-VL interleaves its sections")
+    return _section_keys(rope)
+
+
+def _deep_keys(settings: Settings) -> dict[str, Value]:
+    """Return the number of layers that the tower adds rows after."""
+    tower = settings.section("vision_config")
+    return {"n_deepstack_layers": len(tower.uints("deepstack_visual_indexes", default=[]))}
