@@ -7,11 +7,11 @@ config.json and of the processor as ``clip`` keys.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
-from typing import Any, ClassVar, TypeVar, cast
+from typing import ClassVar, TypeVar, cast
 
 import numpy as np
 
@@ -184,7 +184,7 @@ F = TypeVar("F", bound=type[TowerFamily])
 _FAMILIES: dict[str, list[type[TowerFamily]]] = {}
 
 
-def tower_family(*class_names: str) -> Any:  # noqa: ANN401
+def tower_family(*class_names: str) -> Callable[[F], F]:
     """Register a family under class names of config.json's ``architectures``."""
 
     def register(made: F) -> F:
