@@ -42,7 +42,7 @@ class Glm4Vision(Tower):
     post_norm: nn.RMSNorm
     merger: nn.Linear = nn.weight("mm.patch_merger", "cols", "joined")
     projection: nn.Linear = nn.weight("mm.model.fc", "cols", "cols")
-    projected_norm: nn.LayerNorm = nn.weight("mm.post_norm", "cols", kind=nn.LayerNorm(1e-5))
+    projected_norm: nn.LayerNorm
     gate: nn.Linear = nn.weight("mm.gate", "inner", "cols")
     up: nn.Linear = nn.weight("mm.up", "inner", "cols")
     down: nn.Linear = nn.weight("mm.down", "cols", "inner")
@@ -64,6 +64,7 @@ class Glm4Vision(Tower):
         self.statistics = colour_statistics(keys)
         self.patch_norm = nn.weight("v.norm_embd", "width", kind=nn.RMSNorm(sizes.eps))
         self.post_norm = nn.weight("v.post_ln", "width", kind=nn.RMSNorm(sizes.eps))
+        self.projected_norm = nn.weight("mm.post_norm", "cols", kind=nn.LayerNorm(1e-5))
         super().__init__(backend)
         self.side = isqrt(self.positions.shape[0])
         if self.positions.shape != (self.side**2, self.width):

@@ -28,7 +28,7 @@ class InternVLVision(TiledTower):
     placeholder = "<IMG_CONTEXT>"
     class_place = "first"
 
-    norm: nn.LayerNorm = nn.weight("mm.model.mlp.0", "joined", kind=nn.LayerNorm(1e-5))
+    norm: nn.LayerNorm
     up: nn.Linear = nn.weight("mm.model.mlp.1", "cols", "joined")
     down: nn.Linear = nn.weight("mm.model.mlp.3", "cols", "cols")
 
@@ -40,6 +40,7 @@ class InternVLVision(TiledTower):
         self.joined = sizes.width * square**2
         self.fewest = keys.uint("vision.preproc_min_tiles", 1, at_least=1)
         self.most = keys.uint("vision.preproc_max_tiles", 12, at_least=self.fewest)
+        self.norm = nn.weight("mm.model.mlp.0", "joined", kind=nn.LayerNorm(1e-5))
         super().__init__(backend, sizes, square)
 
     def prepare(self, source: NDArray[Any]) -> Media:

@@ -42,7 +42,7 @@ class Lfm2Vision(Tower):
     patches: nn.Linear = nn.weight("v.patch_embd", "width", "patch_values")
     positions: Tensor = nn.weight("v.position_embd.weight")
     post_norm: nn.LayerNorm
-    norm: nn.LayerNorm | None = nn.weight("mm.input_norm", "joined", kind=nn.LayerNorm(1e-5))
+    norm: nn.LayerNorm | None
     up: nn.Linear = nn.weight("mm.1", "inner", "joined")
     down: nn.Linear = nn.weight("mm.2", "cols", "inner")
 
@@ -66,6 +66,7 @@ class Lfm2Vision(Tower):
         )
         self.statistics = colour_statistics(keys)
         self.post_norm = nn.weight("v.post_ln", "width", kind=nn.LayerNorm(sizes.eps))
+        self.norm = nn.weight("mm.input_norm", "joined", kind=nn.LayerNorm(1e-5), needed=False)
         super().__init__(backend)
         self.side = isqrt(self.positions.shape[0])
         if self.positions.shape != (self.side**2, self.width) or self.tile % self.step:

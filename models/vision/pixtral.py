@@ -37,7 +37,7 @@ class PixtralVision(Tower):
     placeholder = "[IMG]"
 
     patches: nn.Linear = nn.weight("v.patch_embd", "width", "patch_values")
-    pre_norm: nn.RMSNorm = nn.weight("v.pre_ln", "width", kind=nn.RMSNorm(EPS))
+    pre_norm: nn.RMSNorm
     norm: nn.RMSNorm | None
     merger: nn.Linear | None = nn.weight("mm.patch_merger", "width", "joined")
     up: nn.Linear = nn.weight("mm.1", "cols", "width")
@@ -58,6 +58,7 @@ class PixtralVision(Tower):
         # the same one in published models.
         eps = keys.float("vision.projector.layer_norm_epsilon", EPS)
         self.norm = nn.weight("mm.input_norm", "width", kind=nn.RMSNorm(eps), needed=False)
+        self.pre_norm = nn.weight("v.pre_ln", "width", kind=nn.RMSNorm(EPS))
         super().__init__(backend)
         if (self.merger is None) != (self.square == 1):
             raise self.fail(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from importlib import import_module
+from math import isqrt
 from pathlib import Path
 from pkgutil import iter_modules
 from typing import ClassVar, TypeVar, cast
@@ -87,6 +88,18 @@ class TowerFamily:
             A setting is missing or of another type.
         """
         return {}
+
+    def need(self, name: str, value: object) -> None:
+        """Raise if a setting of config.json is not its default, the only supported value.
+
+        Raises
+        ------
+        ModelError
+            It has another value.
+        """
+        found = self.settings.value(name)
+        if found not in (None, value):
+            raise self.settings.error(name, f"is {found!r}, needs {value!r}")
 
     def extra(self) -> dict[str, Values]:
         """Return tensors that are computed from settings, by their names in mmproj files."""
@@ -178,6 +191,37 @@ def as_matrix(x: Values, settings: Settings) -> Values:
         return x.read(begin * each, end * each).reshape(end - begin, -1)
 
     return Values((outputs, each * x.cols), x.dtype, read)
+
+
+def colours_before(x: Values, settings: Settings) -> Values:
+    """Order the values of patches as a convolution does: from (row, column, colour)."""
+
+    def read(begin: int, end: int) -> Rows:
+        rows = x.read(begin, end)
+        side = isqrt(x.cols // 3)
+        return rows.reshape(-1, side, side, 3).transpose(0, 3, 1, 2).reshape(rows.shape)
+
+    return Values(x.shape, x.dtype, read, x.step)
+
+
+def take_frame(x: Values, number: int) -> Values:
+    """View one frame of a convolution over patches of two frames as rows: (outputs, values).
+
+    Raises
+    ------
+    ModelError
+        It has other axes than outputs, colours, two frames, rows and columns.
+    """
+    if len(x.shape) != 5 or x.shape[2] != 2:
+        raise ModelError(f"of shape {x.shape}, needs (outputs, colours, 2, side, side)")
+    outputs, colours, frames, height, width = x.shape
+    each = colours * frames * height
+
+    def read(begin: int, end: int) -> Rows:
+        rows = x.read(begin * each, end * each)
+        return rows.reshape(end - begin, colours, frames, -1)[:, :, number].reshape(end - begin, -1)
+
+    return Values((outputs, colours * height * width), x.dtype, read)
 
 
 F = TypeVar("F", bound=type[TowerFamily])

@@ -20,7 +20,7 @@ def resize_table(table: Tensor, by_row: Tensor, by_column: Tensor, square: int =
     ----------
     table : (side, side, width)
     by_row, by_column : (rows, side) and (columns, side), f32
-        Weights of the table's rows for each row of patches, and likewise of its columns.
+        Weights of the table's rows for each row of patches, and of its columns for each column.
     square : int
         Patches along the side of a square, whose patches follow each other.
 

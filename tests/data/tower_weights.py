@@ -1,0 +1,44 @@
+"""Weights and a picture that need no file, for `make_towers.py` and its test."""
+
+import zlib
+from math import prod
+
+import numpy as np
+
+
+def make_weights(shapes):
+    """Return weights that depend on their names: products keep the size of states."""
+    made = {}
+    for name, shape in shapes.items():
+        # A generator of our own: NumPy's may change between versions.
+        numbers = np.arange(max(prod(shape), 1), dtype=np.uint64) + np.uint64(
+            zlib.crc32(name.encode())
+        ) * np.uint64(7919)
+        values = _noise(numbers).reshape(shape)
+        if name.endswith(("input_min", "output_min", "input_max", "output_max")):
+            made[name] = np.float32(2 if name.endswith("max") else -1.5) + values * 0
+        elif len(shape) > 1 and "pos" not in name and "token" not in name:
+            made[name] = values * np.float32(1.7 * prod(shape[1:]) ** -0.5)
+        elif "norm" in name and name.endswith("weight") and len(shape) == 1:
+            made[name] = 1 + values * np.float32(0.2)
+        else:
+            made[name] = values * np.float32(0.3)
+    # A copy of one value would have an axis otherwise.
+    return {k: np.ascontiguousarray(v, np.float32).reshape(shapes[k]) for k, v in made.items()}
+
+
+def _noise(numbers):
+    """Return values from -1 to 1 by the finaliser of SplitMix64 (Steele et al. 2014)."""
+    x = numbers * np.uint64(0x9E3779B97F4A7C15)
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    top = ((x ^ (x >> np.uint64(31))) >> np.uint64(40)).astype(np.float32)
+    return top / np.float32(2**23) - 1
+
+
+def picture(height, width):
+    """Return a picture with gradients, an edge and a fine pattern."""
+    y, x = np.mgrid[:height, :width]
+    made = np.stack([(x * 7 + y * y) % 256, 255 * x // width, 255 * y // height], -1)
+    made[height // 3 : height // 2, width // 4 :] = (250, 30, 90)
+    return made.astype(np.uint8)
