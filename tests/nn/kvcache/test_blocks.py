@@ -85,6 +85,21 @@ class Sequences(RuleBasedStateMachine):
         self.values[sequence] = self.held(sequence)[:length]
         return None
 
+    @rule(sequence=SEQUENCES, begin=st.integers(0, 24), count=st.integers(1, 24))
+    def cut_out(self, sequence: int, begin: int, count: int) -> None:
+        values, before = self.held(sequence), self.state()
+        if begin >= len(values):
+            return None
+        end = min(begin + count, len(values))
+        try:
+            copied, moved = self.table.cut_out(sequence, begin, end)
+        except CacheFull:
+            assert self.table.free < len(self.table.get_blocks(sequence))
+            return self.unchanged(before)
+        self.world.copy(copied + moved)
+        self.values[sequence] = values[:begin] + values[end:]
+        return None
+
     @rule(sequence=SEQUENCES)
     def drop(self, sequence: int) -> None:
         self.table.drop(sequence)
