@@ -46,7 +46,7 @@ class CausalConv(nn.Conv2d):
         super().__init__(inputs, outputs, kernel, padding=kernel // 2)
         self.weight = wx.zeros((outputs, kernel, kernel, kernel, inputs))
 
-    def _convolved(self, x: Node) -> Node:
+    def _convolve(self, x: Node) -> Node:
         return type(self).op(x, self.weight[:, -1].node, **self._options)
 
 
