@@ -17,7 +17,7 @@ from wgpu_backend.ml.backend import Backend
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.tensor import Tensor
 from wgpu_backend.nn.tower import Media, Rows, make_media, projector
-from wgpu_backend.nn.vision.blocks import LayerSizes, Rotate, count_rows, rotation
+from wgpu_backend.nn.vision.blocks import EncoderLayer, LayerSizes, Rotate, count_rows, rotation
 from wgpu_backend.nn.vision.processing import (
     Bytes,
     fit_llama4,
@@ -52,6 +52,14 @@ class Llama4Vision(TiledTower):
         self.outer = count_rows(backend, "mm.model.mlp.2.weight")
         self.most = keys.uint("vision.preproc_max_tiles", 16, at_least=1)
         super().__init__(backend, sizes, square)
+
+    def make_layer(self) -> EncoderLayer:
+        """Make a layer; some converters write its second norm under Gemma 4's name."""
+        layer = super().make_layer()
+        if "v.blk.0.attn_post_norm.weight" in self.backend.file.tensors:
+            norm = self.sizes.make_norm()
+            layer.ln2 = nn.weight("attn_post_norm", "width", kind=norm, needed=True)
+        return layer
 
     def prepare(self, source: NDArray[Any]) -> Media:
         """Place a picture on a canvas of tiles, black at the right and below."""

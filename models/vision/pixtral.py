@@ -53,6 +53,8 @@ class PixtralVision(Tower):
         self.longest = keys.uint("vision.image_size", at_least=self.patch)
         self.patch_values, self.joined = 3 * self.patch**2, self.square**2 * self.width
         self.base = keys.float("vision.rope.freq_base", 10_000.0)
+        # mmproj files have pairs of queries and keys side by side, Ollama's files do not.
+        self.interleaved = keys.bool("vision.rope.interleaved", True)
         self.statistics = colour_statistics(keys)
         # Mistral Small takes the language model's epsilon, which mmproj files do not have; it is
         # the same one in published models.
@@ -88,7 +90,11 @@ class PixtralVision(Tower):
         """Return a row for each patch or square of patches, line by line."""
         x = self.pre_norm(self.patches(inputs["patches"]))
         rotate = rotation_at(
-            inputs["places"], self.sizes.head, base=self.base, interleaved=True, alternate=True
+            inputs["places"],
+            self.sizes.head,
+            base=self.base,
+            interleaved=self.interleaved,
+            alternate=True,
         )
         for layer in self.layers:
             x = layer(x, rotate)

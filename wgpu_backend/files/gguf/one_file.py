@@ -76,7 +76,56 @@ def _qwen25vl(config: Config) -> dict[str, Value]:
     return {"use_silu": True, **statistics(_CLIP_MEAN, _CLIP_DEVIATION)}
 
 
+def _mistral3(config: Config) -> dict[str, Value]:
+    return {
+        "vision.spatial_merge_size": config.uint("spatial_merge_size", 2, at_least=1),
+        "vision.projector.layer_norm_epsilon": config.float("attention.layer_norm_rms_epsilon"),
+        # Queries and keys keep their published order.
+        "vision.rope.interleaved": False,
+        **statistics(_CLIP_MEAN, _CLIP_DEVIATION),
+    }
+
+
+def _llama4(config: Config) -> dict[str, Value]:
+    ratio = config.float("vision.pixel_shuffle_ratio", 0.5)
+    return {
+        "vision.projector.scale_factor": round(1 / ratio) if ratio > 0 else 0,
+        **statistics([0.5] * 3, [0.5] * 3),
+    }
+
+
 LAYOUTS: dict[str, OneFile] = {
+    "mistral3": OneFile(
+        "pixtral",
+        [
+            (r"^v\.patch_conv\.", "v.patch_embd."),
+            (r"^v\.encoder_norm\.", "v.pre_ln."),
+            (r"\.attn_output\.", ".attn_out."),
+            (r"\.attn_norm\.", ".ln1."),
+            (r"\.ffn_norm\.", ".ln2."),
+            (r"^mm\.norm\.", "mm.input_norm."),
+            (r"^mm\.linear_", "mm."),
+            (r"^mm\.patch_merger\.merging_layer\.", "mm.patch_merger."),
+        ],
+        _mistral3,
+    ),
+    "llama4": OneFile(
+        "llama4",
+        [
+            (r"^v\.class_embedding$", "v.class_embd"),
+            (r"^v\.positional_embedding_vlm$", "v.position_embd.weight"),
+            (r"^v\.patch_embedding\.", "v.patch_embd."),
+            (r"^v\.layernorm_(pre|post)\.", r"v.\1_ln."),
+            (r"\.attn_output\.", ".attn_out."),
+            (r"\.attn_norm\.", ".ln1."),
+            (r"\.ffn_norm\.", ".ln2."),
+            (r"^v\.vision_adapter\.mlp\.fc(\d)\.", r"mm.model.mlp.\1."),
+            (r"\.mlp\.fc1\.", ".ffn_up."),
+            (r"\.mlp\.fc2\.", ".ffn_down."),
+            (r"^mm\.linear_1\.", "mm.model.fc."),
+        ],
+        _llama4,
+    ),
     "gemma3": OneFile("gemma3", [*SIGLIP, (r"^mm\.mm_", "mm.")], _gemma3),
     "qwen25vl": OneFile(
         "qwen2.5vl_merger",
