@@ -1,0 +1,194 @@
+"""Every tower and its language model against transformers, as a table.
+
+    python -m tests.towers [NAMES] [--models FOLDER] [--make PYTHON] [--device DEVICE]
+        [--seed N] [--size WxH]
+
+The models are the tiny random ones of ``../shared/tools/tiny_towers.py``: a checkpoint, llama.cpp's
+model and mmproj, and Ollama's one file, each with what transformers makes of a prompt with one
+picture and one with two. With `--make` those that are not in the folder are made, by a Python that
+has what the tool's header asks for. Figures are NMSE (sum of squared differences by sum of
+squares); one in red missed its limit. `greedy` is the number of tokens, of 8, that `generate` and
+an engine of two requests choose as passes over the whole text do.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+import wgpu_backend as wb
+from wgpu_backend.engine.media import STAND_IN
+from wgpu_backend.testing import nmse
+
+TOOL = Path(__file__).parents[2] / "shared" / "tools" / "tiny_towers.py"
+FOLDER = Path(tempfile.gettempdir()) / "wgpu-backend-towers"
+LIMIT = 1e-9
+GREEDY = 8
+FILES = ("model.gguf", "hf", "ollama.gguf")
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A model's folder, one of its files, and the number of pictures."""
+
+    folder: Path
+    file: str
+    pictures: int
+
+    def load(self, device: str) -> wb.LanguageModel:
+        mmproj = self.folder / "mmproj.gguf" if self.file == "model.gguf" else None
+        path = self.folder / self.file
+        return wb.load(path, device=device, exact=True, kv_dtype="f32", mmproj=mmproj)
+
+    @property
+    def prompt(self) -> str:
+        told = json.loads((self.folder / "reference.json").read_text(encoding="utf-8"))
+        return told["prompts"][str(self.pictures)]
+
+    @property
+    def images(self) -> list[Path]:
+        return [self.folder / f"picture{i}.png" for i in range(self.pictures)]
+
+    def reference(self, name: str) -> np.ndarray:
+        with np.load(self.folder / "reference.npz") as arrays:
+            return arrays[f"p{self.pictures}.{name}"]
+
+
+def tokens_differ(model: wb.LanguageModel, case: Case) -> int | None:
+    """Tokens that differ from transformers'; None if there are more or fewer of them."""
+    prompt = model._raw_prompt(case.prompt, case.images)
+    ids, media = case.reference("input_ids"), case.reference("media")
+    if len(prompt.tokens) != len(ids):
+        return None
+    found = np.array([-1 if token >= STAND_IN else token for token in prompt.tokens])
+    return int((found != np.where(media, -1, ids)).sum())
+
+
+def figures(model: wb.LanguageModel, case: Case) -> dict[str, float]:
+    """NMSE of rows and logits, tokens that differ, and equal greedy tokens."""
+    prompt = model._raw_prompt(case.prompt, case.images)
+    embeds = case.reference("embeds")
+    rows = np.concatenate([model.towers.encode(each) for each in prompt.placed])
+    made: dict[str, float] = {}
+    same = rows.size == embeds.size
+    made["embeds"] = nmse(rows, embeds.reshape(rows.shape)) if same else float("inf")
+    differ = tokens_differ(model, case)
+    made["tokens"] = float("inf") if differ is None else differ
+    logits, wanted = model.logits(case.prompt, images=case.images), case.reference("logits")
+    made["logits"] = nmse(logits, wanted) if logits.shape == wanted.shape else float("inf")
+    made["greedy"] = min(greedy(model, prompt, int(wanted[-1].argmax())))
+    return made
+
+
+def greedy(model: wb.LanguageModel, prompt: Any, first: int) -> list[int]:
+    """Equal tokens of a stream, and of two requests at once, and of whole passes."""
+    tokens = [*prompt.tokens]
+    for _ in range(GREEDY):
+        inserted = model.towers.insert(prompt.placed)
+        rows = model._rows("logits", tokens, model._logits, len(tokens), inserted=inserted)
+        tokens.append(int(rows[-1].argmax()))
+    wanted = tokens[len(prompt.tokens) :]
+    fields: dict[str, Any] = {
+        "options": {"temperature": 0},
+        "max_tokens": GREEDY,
+        "ignore_eos": True,
+        "placed": prompt.placed,
+    }
+    request = wb.Request.of(prompt.tokens, **fields)
+    found = [[token for event in model.events(request) for token in event.tokens]]
+    with wb.Engine(model, num_parallel=2) as engine:
+        running = [engine.submit(wb.Request.of(prompt.tokens, **fields)) for _ in range(2)]
+        found += [[*each.result().choices[0].tokens] for each in running]
+    return [sum(a == b for a, b in zip(each, wanted, strict=True)) for each in found]
+
+
+def ready(options: argparse.Namespace) -> Iterator[Path]:
+    """Folders of models, made if need be."""
+    options.models.mkdir(parents=True, exist_ok=True)
+    known = {path.name for path in options.models.iterdir() if (path / "reference.npz").exists()}
+    if options.make and TOOL.exists():
+        listed = subprocess.run(
+            [options.make, TOOL, "list"], capture_output=True, text=True, check=True
+        ).stdout
+        lines = [line for line in listed.splitlines() if ":" in line and not line.startswith(" ")]
+        known |= {line.partition(":")[0] for line in lines[1:] if not line.startswith("missing")}
+    for name in sorted(known):
+        if not any(fnmatch(name, pattern) for pattern in options.names or ("*",)):
+            continue
+        folder = options.models / name
+        if not (folder / "reference.npz").exists():
+            size = ["--size", options.size] if options.size else []
+            command = [options.make, TOOL, "make", name, folder, "--seed", str(options.seed), *size]
+            if subprocess.run(command, stdout=subprocess.DEVNULL, check=False).returncode:
+                Console(stderr=True).print(f"{name}: the tool could not make it")
+                continue
+        if (folder / "picture0.png").exists():
+            yield folder
+
+
+def cases(folder: Path) -> Iterator[Case]:
+    with np.load(folder / "reference.npz") as arrays:
+        there = [count for count in (1, 2) if f"p{count}.embeds" in arrays]
+    for file in FILES:
+        if (folder / file).exists():
+            yield from (Case(folder, file, count) for count in there)
+
+
+def cells(found: dict[str, float]) -> tuple[list[str], bool]:
+    """Figures as text, in red where one misses its limit, and whether none does."""
+    right = {
+        "tokens": found["tokens"] == 0,
+        "embeds": found["embeds"] <= LIMIT,
+        "logits": found["logits"] <= LIMIT,
+        "greedy": found["greedy"] == GREEDY,
+    }
+    texts = {name: f"{found[name]:.0e}" for name in ("embeds", "logits")}
+    texts |= {name: f"{found[name]:g}" for name in ("tokens", "greedy")}
+    return [t if right[n] else f"[red]{t}[/red]" for n, t in texts.items()], all(right.values())
+
+
+def main(given: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.towers", description=__doc__)
+    parser.add_argument("names", nargs="*", help="kinds, with * and ?; all without")
+    parser.add_argument("--models", type=Path, default=FOLDER, help="where they are, or go")
+    parser.add_argument("--make", metavar="PYTHON", help="Python that makes those not there")
+    parser.add_argument("--device", default="cpu", help="cpu by default")
+    parser.add_argument("--seed", type=int, default=0, help="of those that are made")
+    parser.add_argument("--size", help="of the first picture of those that are made")
+    options = parser.parse_args(given)
+    console = Console()
+    table = Table("kind", "file", "pictures", "embeds", "logits", "tokens", "greedy")
+    wrong = count = 0
+    failed: list[str] = []
+    for folder in ready(options):
+        for case in cases(folder):
+            count += 1
+            try:
+                with case.load(options.device) as model:
+                    texts, right = cells(figures(model, case))
+            except wb.BackendError as error:
+                texts, right = [f"[red]{type(error).__name__}[/red]"], False
+                failed.append(f"{folder.name} {case.file}: {str(error)[:200]}")
+            wrong += not right
+            table.add_row(folder.name, case.file, str(case.pictures), *texts)
+    console.print(table)
+    for line in dict.fromkeys(failed):
+        console.print(line, markup=False)
+    console.print(f"{count - wrong} of {count} are right")
+    return bool(wrong)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
