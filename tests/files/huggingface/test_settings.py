@@ -75,12 +75,12 @@ def test_a_file_of_the_folder_keeps_its_settings(tmp_path, name):
     np.testing.assert_array_equal(numbers(tmp_path / "a.gguf", kind), numbers(folder, kind))
 
 
-@pytest.mark.parametrize("class_name", DEFAULTS)
-def test_defaults_are_those_of_transformers(class_name):
-    made, theirs = families()[class_name], DEFAULTS[class_name]
-    ours = {**made.default_rope, **made.defaults, **made.by_class.get(class_name, {})}
-    assert ours == {name: theirs[name] for name in ours}
-    usual = [theirs[name] for name in made.activation_settings if theirs[name] is not None]
+@pytest.mark.parametrize("name", DEFAULTS)
+def test_defaults_are_those_of_transformers(name):
+    made, theirs = families()[name], DEFAULTS[name]
+    ours = {**made.default_rope, **made.defaults, **made.by_class.get(name, {})}
+    assert ours == {key: theirs[key] for key in ours}
+    usual = [theirs[key] for key in made.activation_settings if theirs[key] is not None]
     if made.activation is not None and usual:
         known = {"gelu": "gelu_erf", "gelu_new": "gelu", "gelu_pytorch_tanh": "gelu"}
         assert made.activation == known.get(usual[0], usual[0])
