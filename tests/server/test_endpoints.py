@@ -47,6 +47,10 @@ ANSWERED = {
     ("POST", "/v1/embeddings"): {"model": "tale", "input": "a"},
     ("POST", "/v1/images/generations"): {"prompt": "a red circle", "steps": 1},
     ("POST", "/v1/images/edits"): {"prompt": "a red circle", "steps": 2, "image": PIXEL},
+    **dict.fromkeys(
+        [("POST", f"/v1/audio/{end}") for end in ("transcriptions", "translations")],
+        ({"model": "tale", "file": "UklGRg=="}, None, 400),
+    ),
     ("GET", "/v1/models"): None,
     ("GET", "/v1/models/{name}"): (None, "tale", 200),
     ("GET", "/models"): None,

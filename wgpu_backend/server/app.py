@@ -26,7 +26,7 @@ from wgpu_backend.server.api.llama_server import completion as llama_server_comp
 from wgpu_backend.server.api.llama_server import routes as llama_server
 from wgpu_backend.server.api.ollama import models
 from wgpu_backend.server.api.ollama import routes as ollama
-from wgpu_backend.server.api.openai import responses
+from wgpu_backend.server.api.openai import audio, responses
 from wgpu_backend.server.api.openai import routes as openai
 from wgpu_backend.server.core.access import AccessControl
 from wgpu_backend.server.core.body import Fields
@@ -68,6 +68,7 @@ def make_app(settings: Settings) -> ASGIApp:
             # Workers end after the last request, which the shutdown has waited for.
             await state.pool.close()
             await state.image_queue.close()
+            await state.speech_queue.close()
 
     app = Starlette(routes=[endpoint.route() for endpoint in table], lifespan=lifespan_context)
     for kind in _FORESEEN:
@@ -112,6 +113,7 @@ def endpoints(state: State, statuses: Mapping[int, int]) -> list[Endpoint]:
         *ollama.endpoints(state),
         *openai.endpoints(state),
         *images.endpoints(state),
+        *audio.endpoints(state),
         *responses.endpoints(state),
         *anthropic.endpoints(state),
         *rerank.endpoints(state),

@@ -13,6 +13,8 @@ from wgpu_backend.errors import ModelError, OptionError
 from wgpu_backend.files.gguf.config import Config
 from wgpu_backend.text.tokenizer import Tokenizer
 
+ARCHITECTURES = ("whisper",)
+"""Architectures of speech models."""
 TASKS = ("transcribe", "translate")
 TIMESTAMP_SECONDS = 0.02
 """Seconds from one timestamp token to the next."""

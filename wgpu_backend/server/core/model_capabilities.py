@@ -5,15 +5,23 @@ from __future__ import annotations
 from functools import lru_cache
 from pathlib import Path
 
+from wgpu_backend.engine.speech.tokens import ARCHITECTURES
+from wgpu_backend.errors import ModelError
 from wgpu_backend.files.gguf.reader import GGUFFile, open_gguf
 from wgpu_backend.text.output_parsers import calls_tools, thinks
 from wgpu_backend.text.tokenizer.special import plays_roles
 
+TRANSCRIPTION = "transcription"
 _INFILLING = ("fim_pre", "fim_suf", "fim_mid")
 
 
 def read_capabilities(file: GGUFFile) -> list[str]:
-    """Return the capabilities of a model: ``completion`` or ``embedding`` first."""
+    """Return the capabilities of a model: ``completion`` or ``embedding`` first.
+
+    A speech model has ``transcription`` alone, which is not one of Ollama's words.
+    """
+    if file.config.architecture in ARCHITECTURES:
+        return [TRANSCRIPTION]
     template = file.config.string("tokenizer.chat_template", "")
     encodes = "pooling_type" in file.config or "pooling" in file.config
     can = ["embedding"] if encodes else ["completion"]
@@ -21,6 +29,14 @@ def read_capabilities(file: GGUFFile) -> list[str]:
     can += ["thinking"] if thinks(template) else []
     infills = not encodes and plays_roles(file.metadata, _INFILLING)
     return [*can, "insert"] if infills else can
+
+
+def takes_sound(path: Path) -> bool:
+    """Return whether a blob is a speech model; a damaged one is none."""
+    try:
+        return TRANSCRIPTION in read_blob_capabilities(path)
+    except (ModelError, OSError):
+        return False
 
 
 @lru_cache(maxsize=1024)

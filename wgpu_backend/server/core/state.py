@@ -27,7 +27,8 @@ from wgpu_backend.files.store.stored import Stored, open_stored
 from wgpu_backend.server.core.body import Fields
 from wgpu_backend.server.core.defaults import ModelDefaults
 from wgpu_backend.server.core.errors import describe_error
-from wgpu_backend.server.core.image_queue import ImageQueue
+from wgpu_backend.server.core.image_queue import ImageQueue, SpeechQueue
+from wgpu_backend.server.core.model_capabilities import takes_sound
 from wgpu_backend.server.core.model_pool import Loaded, Measure, ModelPool, Open, RequestedContext
 from wgpu_backend.server.core.request import RequestError, clamp_options
 from wgpu_backend.server.core.request_log import GONE, get_record, ignore
@@ -87,7 +88,7 @@ class Settings:
     pictures : mapping of str to Path
         Folders of pipelines that make pictures.
     picture_device : str or None
-        Device of the pipelines; None for the best.
+        Device of the pipelines and of speech models; None for the best.
     picture_hang_seconds : float
         See `ImageWorker`.
     signing_key : Path or None
@@ -140,6 +141,7 @@ class State:
         self.image_queue = ImageQueue(
             settings.pictures, settings.picture_device, settings.picture_hang_seconds
         )
+        self.speech_queue = SpeechQueue(settings.picture_device, settings.picture_hang_seconds)
         self.pool = ModelPool(
             settings.open_model,
             settings.keep_seconds,
@@ -232,6 +234,11 @@ class State:
     def _resolve_usable(self, name: str) -> Stored:
         """Return the model that serves requests for a name, without parameters of other engines."""
         stored = self._resolve(name)
+        if takes_sound(stored.path):
+            raise RequestError(
+                400,
+                f"model '{name}' takes sounds and writes their text; POST /v1/audio/transcriptions",
+            )
         given = clamp_options(check_parameters(stored.parameters))
         unknown = given.keys() - KNOWN_PARAMETERS
         if unknown and stored.entry.digest not in self._warned:

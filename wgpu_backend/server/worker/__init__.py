@@ -12,7 +12,8 @@ device; templates, the tokenizer and keys of the model's file are in both proces
 data and back. `process.py` is the worker, `event_sender.py` its sending thread. `channel.py` starts
 a worker and reports its exit, `spare.py` starts one in advance, `client.py` has pending requests.
 `remote.py` has the model and the engine that a server uses, and opens models on healthy devices.
-Images have a process of their own: `image_worker.py` is its server side, `image_process.py` the
-process, `image_messages.py` its messages. `health.py` counts losses of devices, `estimate.py`
-estimates the memory of a model.
+Images and speech have a process each: `image_worker.py` is the server side of both, `job_runner.py`
+what the processes share, `image_process.py` and `speech_process.py` are the processes,
+`image_messages.py` and `speech_messages.py` their messages. `health.py` counts losses of devices,
+`estimate.py` estimates the memory of a model.
 """

@@ -1,4 +1,4 @@
-"""The server's side of the image process, which may crash without ending the server."""
+"""The server's side of the processes for pictures and speech, which may crash on their own."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
+from dataclasses import dataclass
 from itertools import count
+from typing import Any, Protocol
 
 from wgpu_backend.errors import BackendError, DeviceLost, WorkerLost
 from wgpu_backend.ops.plugins import imported_files
@@ -30,13 +32,64 @@ ReportStep = Callable[[int, int], None]
 """A function that is called after each step with the finished steps and their total."""
 
 
-class ImageWorker:
-    """A process for images, started by the first request, or by the first after it died.
+class Order(Protocol):
+    """A request for a process."""
+
+    @property
+    def name(self) -> str:
+        """Return the name of the model, as in the request."""
+        ...
+
+
+class Job:
+    """A request in progress.
+
+    Parameters
+    ----------
+    report : callable
+        Called with the progress, which each kind of request has in its own way.
+    """
+
+    def __init__(self, number: int, order: Order, report: Callable[..., object]) -> None:
+        self.number = number
+        self.order = order
+        self.report = report
+        self.begun = False
+        self.pngs: list[bytes] = []
+        self.found: Future[Any] = Future()
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A kind of process.
+
+    Parameters
+    ----------
+    what : str
+        Its results, for messages.
+    module : str
+        Module of the process.
+    to_plain : callable
+        Returns a request as plain data and bytes.
+    handle : callable
+        Handles a message about a request: its type, its data and its bytes.
+    """
+
+    what: str
+    module: str
+    to_plain: Callable[[Any], tuple[dict[str, Any], bytes]]
+    handle: Callable[[Job, str, Message, bytes], None]
+
+
+class JobWorker:
+    """A process, started by the first request, or by the first after it died.
 
     After three losses of the device within a minute, see `Health`, it is not started again.
 
     Parameters
     ----------
+    kind : Kind
+        Kind of the process.
     device : str or None
         None for the best.
     hang_seconds : float
@@ -44,7 +97,10 @@ class ImageWorker:
         alive. 0 for no limit.
     """
 
-    def __init__(self, device: str | None = None, hang_seconds: float = HANG_SECONDS) -> None:
+    def __init__(
+        self, kind: Kind, device: str | None = None, hang_seconds: float = HANG_SECONDS
+    ) -> None:
+        self._kind = kind
         self._device = device
         self._hang_seconds = hang_seconds
         self._health = Health([device or "the device"])
@@ -58,10 +114,8 @@ class ImageWorker:
         child = self._child
         return None if child is None or child.error is not None else child.pid
 
-    def generate(
-        self, order: ImageRequest, report: ReportStep, left: threading.Event
-    ) -> ImageResult:
-        """Generate images, and wait for them; one request at a time.
+    def run(self, order: Order, report: Callable[..., object], left: threading.Event) -> Any:  # noqa: ANN401
+        """Send a request, and wait for its result; one request at a time.
 
         Parameters
         ----------
@@ -71,11 +125,11 @@ class ImageWorker:
         Raises
         ------
         BackendError
-            As `Pipeline.generate`; the process ended, or the request was cancelled.
+            The request failed, the process ended, or the request was cancelled.
         """
         while True:
             child, fresh = self._get_process()
-            found = child.generate(order, self._device, report, left)
+            found = child.run(order, self._device, report, left)
             if found is not None:
                 return found
             # The process had ended unnoticed before this request.
@@ -86,18 +140,18 @@ class ImageWorker:
         """Return the process, and whether it was just started."""
         with self._lock:
             if self._closed:
-                raise BackendError("pictures: the server ends")
+                raise BackendError(f"{self._kind.what}: the server ends")
             # Raises after too many losses.
             self._health.choose()
             if self._child is not None and self._child.error is None:
                 return self._child, False
-            self._child = _Process(self._lost, self._hang_seconds)
+            self._child = _Process(self._kind, self._lost, self._hang_seconds)
             return self._child, True
 
     def _lost(self, error: BackendError) -> None:
         self._health.lost(self._device or "the device", error)
 
-    def cancel(self, order: ImageRequest) -> None:
+    def cancel(self, order: Order) -> None:
         """Cancel a request after the current step, if it has begun; returns at once."""
         child = self._child
         if child is not None:
@@ -112,16 +166,17 @@ class ImageWorker:
             child.close()
 
 
-class _Job:
-    """A request in progress."""
+class ImageWorker(JobWorker):
+    """A process for images."""
 
-    def __init__(self, number: int, order: ImageRequest, report: ReportStep) -> None:
-        self.number = number
-        self.order = order
-        self.report = report
-        self.begun = False
-        self.pngs: list[bytes] = []
-        self.found: Future[ImageResult] = Future()
+    def __init__(self, device: str | None = None, hang_seconds: float = HANG_SECONDS) -> None:
+        super().__init__(PICTURES, device, hang_seconds)
+
+    def generate(
+        self, order: ImageRequest, report: ReportStep, left: threading.Event
+    ) -> ImageResult:
+        """Generate images, and wait for them; raises as `run`."""
+        return self.run(order, report, left)
 
 
 class _Process:
@@ -129,6 +184,8 @@ class _Process:
 
     Parameters
     ----------
+    kind : Kind
+        Kind of the process.
     lost : callable
         Called with the error if the device is lost or the process crashes.
     hang_seconds : float
@@ -140,24 +197,31 @@ class _Process:
         The error that ended the process.
     """
 
-    def __init__(self, lost: Callable[[BackendError], None], hang_seconds: float) -> None:
+    def __init__(
+        self, kind: Kind, lost: Callable[[BackendError], None], hang_seconds: float
+    ) -> None:
+        self._kind = kind
         self._lost = lost
         self._hang_seconds = hang_seconds
         self._heard = time.monotonic()
         self._numbers = count(1)
         self._lock = threading.Lock()
-        self._asked: _Job | None = None
+        self._asked: Job | None = None
         self._closing = False
         self.error: BackendError | None = None
-        self._channel = Channel(self._receive, self._handle_exit, "image_process")
+        self._channel = Channel(self._receive, self._handle_exit, kind.module)
         self.pid = self._channel.pid
 
-    def generate(
-        self, order: ImageRequest, device: str | None, report: ReportStep, left: threading.Event
-    ) -> ImageResult | None:
-        """Return the images of a request; None if the process ended before it began with it."""
-        plain, raw = image_request_to_plain(order)
-        asked = _Job(next(self._numbers), order, report)
+    def run(
+        self,
+        order: Order,
+        device: str | None,
+        report: Callable[..., object],
+        left: threading.Event,
+    ) -> Any:  # noqa: ANN401
+        """Return the result of a request; None if the process ended before it began with it."""
+        plain, raw = self._kind.to_plain(order)
+        asked = Job(next(self._numbers), order, report)
         message = {"do": "generate", "id": asked.number, "device": device, **plain}
         message["imports"] = list(map(str, imported_files()))
         with self._lock:
@@ -178,8 +242,8 @@ class _Process:
         finally:
             self._asked = None
 
-    def _wait_for(self, asked: _Job) -> ImageResult:
-        """Return the images of a request; end a process that reports nothing for too long."""
+    def _wait_for(self, asked: Job) -> Any:  # noqa: ANN401
+        """Return the result of a request; end a process that reports nothing for too long."""
         while True:
             try:
                 return asked.found.result(self._hang_seconds / _LOOKS or None)
@@ -195,7 +259,7 @@ class _Process:
         self._end(WorkerLost(message, hung=True), lost=True)
         self._channel.kill()
 
-    def cancel(self, order: ImageRequest) -> None:
+    def cancel(self, order: Order) -> None:
         asked = self._asked
         if asked is not None and asked.order is order:
             self._channel.post({"do": "cancel", "id": asked.number})
@@ -211,18 +275,18 @@ class _Process:
                 error = f"the device was lost ({parse_error(message['error'])})"
                 self._end(DeviceLost(f"{self._name}: {error}; send the request again"), lost=True)
             case what if asked is not None and asked.number == message["id"]:
-                _handle_message(asked, what, message, raw)
+                self._kind.handle(asked, what, message, raw)
             case _:
                 # A late message of a request that has ended.
                 pass
 
     @property
     def _name(self) -> str:
-        return "pictures" if self._asked is None else self._asked.order.name
+        return self._kind.what if self._asked is None else self._asked.order.name
 
     def _handle_exit(self, ending: Exit) -> None:
         if self._closing:
-            self._end(BackendError("pictures: the server ends"), lost=False)
+            self._end(BackendError(f"{self._kind.what}: the server ends"), lost=False)
             return
         message = f"{self._name}: its worker process {ending}; send the request again"
         self._end(WorkerLost(message), lost=ending.has_crashed)
@@ -244,7 +308,7 @@ class _Process:
         self._channel.close(_CLOSE_SECONDS)
 
 
-def _handle_message(asked: _Job, what: str, message: Message, raw: bytes) -> None:
+def _handle_message(asked: Job, what: str, message: Message, raw: bytes) -> None:
     """Handle a message about a request."""
     match what:
         case "begun":
@@ -257,3 +321,6 @@ def _handle_message(asked: _Job, what: str, message: Message, raw: bytes) -> Non
             asked.found.set_result(ImageResult(asked.pngs, message["steps"]))
         case _:
             asked.found.set_exception(parse_error(message["error"]))
+
+
+PICTURES = Kind("pictures", "image_process", image_request_to_plain, _handle_message)
