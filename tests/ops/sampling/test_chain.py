@@ -7,6 +7,7 @@ import pytest
 
 from wgpu_backend.errors import OptionError, ShapeError
 from wgpu_backend.ops.sampling.host import Plan, Sampler, SamplingOptions, plan
+from wgpu_backend.ops.sampling.host.options import SAMPLERS
 
 LOGITS = np.log([0.1, 0.4, 0.2, 0.25, 0.05]).astype("f4")
 NEUTRAL = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "seed": 3}
@@ -72,6 +73,39 @@ def test_a_chain_chooses_among_what_is_kept(options, kept):
     assert left.ids.tolist() == kept
     assert np.exp(left.logits).sum() == pytest.approx(1, abs=1e-5)
     assert chosen in kept
+
+
+# What leaves a choice as it is, as llama.cpp's options say.
+USUAL = {
+    "repeat_penalty": 1.0, "presence_penalty": 0.0, "frequency_penalty": 0.0,
+    "dry_multiplier": 0.0, "top_n_sigma": -1.0, "top_k": 0, "typical_p": 1.0, "top_p": 1.0,
+    "min_p": 0.0, "xtc_probability": 0.0, "temperature": 1.0, "dynatemp_range": 0.0,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", USUAL)
+def test_a_sampler_applies_unless_its_options_are_neutral(name):
+    for value in (1, 40) if name == "top_k" else (USUAL[name], 0.5, 1.0):
+        options = SamplingOptions(**{**USUAL, name: value})
+        assert any(map(options.applies, SAMPLERS)) == (value != USUAL[name]), value
+
+
+STRONG = {
+    "repeat_penalty": 1.5, "presence_penalty": 1.0, "frequency_penalty": 1.0,
+    "dry_multiplier": 0.8, "top_n_sigma": 0.8, "top_k": 2, "typical_p": 0.3, "top_p": 0.4,
+    "min_p": 0.5, "xtc_probability": 1.0, "temperature": 0.5, "dynatemp_range": 0.4,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("named", [[], ["top_k"], ["temperature"]])
+def test_samplers_that_are_not_named_change_nothing(named):
+    strong = {**STRONG, "temperature": 1.0, "dynatemp_range": 0.0} if named else STRONG
+    sampler = Sampler(SamplingOptions(**strong, seed=3, samplers=named), 5)
+    found = sampler.chances(LOGITS, [1, 1, 3])
+    kept = [1, 3] if named == ["top_k"] else [1, 3, 2, 0, 4]
+    chances = np.exp(LOGITS)[kept]
+    assert found.ids.tolist() == kept
+    np.testing.assert_allclose(np.exp(found.logits), chances / chances.sum(), rtol=1e-5)
 
 
 def test_dry_is_what_its_definition_says():
