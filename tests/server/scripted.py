@@ -30,7 +30,21 @@ TEMPLATE = (
 )
 
 
-def scripted(path: Path, tags: tuple[str, ...] = (), scripts: Scripts = SCRIPTS) -> Path:
+# For programs whose prompts have thousands of words: the model reads a little of each.
+BRIEF = (
+    "{# <tool_call> #}{% for m in messages %}{{ m.role }}: {{ (m.content or '')[:1500] }}\n"
+    "{% endfor %}{% if messages[-1].role == 'tool' %}<|after|>"
+    "{% elif tools and CALLS %}<|tools|>{% else %}<|plain|>{% endif %}"
+)
+
+
+def scripted(
+    path: Path,
+    tags: tuple[str, ...] = (),
+    scripts: Scripts = SCRIPTS,
+    template: str = TEMPLATE,
+    context: int = CONTEXT,
+) -> Path:
     """Write the model; `tags` are the tokens of scripts that are control tokens."""
     said = ["qq", *(token for script in scripts.values() for token in script)]
     controls = ["<|end|>", *scripts, "<|fim_prefix|>", "<|fim_suffix|>"]
@@ -49,14 +63,14 @@ def scripted(path: Path, tags: tuple[str, ...] = (), scripts: Scripts = SCRIPTS)
         at += len(script)
         for token, follower in pairwise(chain):
             logits[follower, state[token]] = 10
-    _write(path, tokens, {*controls, *tags}, embed, logits)
+    _write(path, tokens, {*controls, *tags}, embed, logits, template, context)
     return path
 
 
-def _write(path, tokens, controls, embed, logits) -> None:
+def _write(path, tokens, controls, embed, logits, template, context) -> None:
     writer = GGUFWriter(path, "llama")
     numbers = {
-        "context_length": CONTEXT, "embedding_length": WIDTH, "block_count": 1,
+        "context_length": context, "embedding_length": WIDTH, "block_count": 1,
         "vocab_size": len(tokens),
         "feed_forward_length": WIDTH, "attention.head_count": 2, "attention.head_count_kv": 2,
         "rope.dimension_count": WIDTH // 2,
@@ -72,7 +86,7 @@ def _write(path, tokens, controls, embed, logits) -> None:
     writer.add_token_merges(["q q"])
     writer.add_eos_token_id(tokens.index("<|end|>"))
     writer.add_add_bos_token(False)
-    writer.add_chat_template(TEMPLATE)
+    writer.add_chat_template(template)
     square = np.zeros((WIDTH, WIDTH), "f4")
     writer.add_tensor("token_embd.weight", embed)
     for name in ("attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down"):

@@ -103,8 +103,17 @@ def errors():
     refused(lambda: ask("anthropic", "no"), litellm.NotFoundError, 404)
 
 
+def full_context():
+    said = [{"role": "user", "content": "fox " * 3000}]
+    for provider in ("openai", "anthropic"):
+        refused(
+            lambda provider=provider: ask(provider, "tale", messages=said),
+            litellm.ContextWindowExceededError,
+            400,
+        )
+
+
 if __name__ == "__main__":
     litellm.suppress_debug_info = True
-    try_all(
-        [generate, chat, stream, tools, schema, thinking, logprobs, embed, rerank, cancel, errors]
-    )
+    try_all([generate, chat, stream, tools, schema, thinking, logprobs, embed, rerank, cancel,
+             errors, full_context])  # fmt: skip

@@ -104,7 +104,7 @@ def cancel():
 
 def errors():
     assert "not found" in str(refused(lambda: client.chat("no", SAID), ResponseError, 404))
-    refused(lambda: client.generate("tale", "a", options={"heat": 1}), ResponseError, 400)
+    refused(lambda: client.generate("tale", "a", options={"top_k": "many"}), ResponseError, 400)
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ pytest.importorskip("uvicorn", reason="the extra [serve] is not installed")
 
 from tests.files.store.registry import Registry
 from tests.models.outlines import a_reranker
-from tests.server.scripted import scripted
+from tests.server.scripted import BRIEF, SCRIPTS, scripted
 from wgpu_backend.engine.loading import bundled
 from wgpu_backend.files.store.modelfile import Modelfile
 from wgpu_backend.files.store.names import ModelName
@@ -41,10 +41,17 @@ PACKAGES = {
     "litellm_client.py": "litellm",
     "langchain_client.py": "langchain_ollama",
     "structured_client.py": "outlines, guidance",
+    "agents_client.py": "agents, langchain, langchain_openai, langchain_ollama, "
+    "llama_index.llms.openai_like, llama_index.llms.ollama",
+    "programs_client.py": "json",
     "ollama_client.mjs": "ollama",
     "openai_client.mjs": "openai",
     "anthropic_client.mjs": "@anthropic-ai/sdk",
+    "ai_client.mjs": "ollama-ai-provider-v2",
 }
+# What Claude Code and Codex are made to call.
+BASH = '{"name": "Bash", "arguments": {"command": "echo seen", "description": "Say it"}}'
+EXEC = '{"name": "exec_command", "arguments": {"cmd": "echo seen"}}'
 
 
 @pytest.fixture(scope="module")
@@ -55,6 +62,9 @@ def server(tmp_path_factory):
         "tale": MODEL,
         "actor": scripted(folder / "actor.gguf"),
         "judge": a_reranker(folder / "judge.gguf"),
+        "claude": _caller(folder / "claude.gguf", BASH, 1 << 15),
+        "codex": _caller(folder / "codex.gguf", EXEC, 1 << 15),
+        "narrow": _caller(folder / "narrow.gguf", "", 6000),
     }
     for name, path in models.items():
         create(store, ModelName.parse(name), Modelfile(str(path)), folder)
@@ -62,7 +72,7 @@ def server(tmp_path_factory):
         free.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{free.getsockname()[1]}"
     here = {"OLLAMA_HOST": address, "OLLAMA_MODELS": str(folder), "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-m", "wgpu_backend", "serve"]
+    command = [sys.executable, "-m", "wgpu_backend", "serve", "--model", "tale"]
     process = subprocess.Popen(command, env={**os.environ, **here})
     for _ in range(200):
         try:
@@ -73,6 +83,13 @@ def server(tmp_path_factory):
     yield f"http://{address}"
     process.terminate()
     assert process.wait(60) in (0, -signal.SIGTERM)
+
+
+def _caller(path: Path, call: str, context: int) -> Path:
+    """Write a model that makes a call if it can, and then speaks."""
+    scripts = {**SCRIPTS, "<|tools|>": ["<tool_call>", call or "{}", "</tool_call>"]}
+    template = BRIEF.replace("CALLS", str(bool(call)))
+    return scripted(path, scripts=scripts, template=template, context=context)
 
 
 def _command(script: str) -> list[str]:

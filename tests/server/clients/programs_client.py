@@ -1,0 +1,138 @@
+"""Programs: Claude Code, Codex, `llm` and lm-evaluation-harness, those that are installed."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from features import try_all, url
+
+# Programs of npm's folder, and of this Python's.
+FOLDERS = (Path(os.environ.get("NODE_PATH", "")) / ".bin", Path(sys.executable).parent)
+CODEX = """
+model_provider = "here"
+approval_policy = "never"
+sandbox_mode = "danger-full-access"
+check_for_update_on_startup = false
+[model_providers.here]
+name = "here"
+base_url = "{url}/v1"
+wire_api = "responses"
+"""
+LLM = """
+- {{model_id: t, model_name: tale, api_base: "{url}/v1", api_key_name: k, supports_schema: true}}
+- {{model_id: a, model_name: actor, api_base: "{url}/v1", api_key_name: k, supports_tools: true}}
+"""
+TASK = """
+task: own
+dataset_path: json
+dataset_kwargs: {{data_files: {{test: {folder}/questions.jsonl}}}}
+test_split: test
+output_type: multiple_choice
+doc_to_text: "{{{{question}}}}"
+doc_to_choice: choices
+doc_to_target: right
+"""
+QUESTIONS = [
+    {"question": "Once upon a", "choices": ["time", "fork"], "right": 0},
+    {"question": "They lived happily ever", "choices": ["spoon", "after"], "right": 1},
+]
+
+
+def run(*command, home, **variables):
+    """Run a program in a folder of its own, and give what it printed."""
+    fixed = {"HOME": str(home), "CODEX_HOME": str(home), "LLM_USER_PATH": str(home)}
+    done = subprocess.run(
+        [shutil.which(command[0], path=_path()), *map(str, command[1:])],
+        cwd=home, env={**os.environ, **fixed, **variables}, stdin=subprocess.DEVNULL,
+        capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, (done.stdout[-500:], done.stderr[-500:])
+    return done.stdout
+
+
+def _path():
+    return os.pathsep.join(map(str, FOLDERS))
+
+
+def _ask_claude(home, model, *more):
+    fixed = {"ANTHROPIC_BASE_URL": url(), "ANTHROPIC_AUTH_TOKEN": "none", "IS_SANDBOX": "1"}
+    fixed |= {"CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1", "ANTHROPIC_API_KEY": ""}
+    fixed |= {"ANTHROPIC_DEFAULT_HAIKU_MODEL": model}
+    asked = ("-p", "--model", model, "--dangerously-skip-permissions", *more)
+    return run("claude", *asked, home=home, **fixed)
+
+
+def claude(home):
+    lines = _ask_claude(home, "claude", "Hi", "--output-format", "stream-json", "--verbose")
+    events = [json.loads(line) for line in lines.splitlines() if line.startswith("{")]
+    assert events[-1]["result"] == "It is cold."
+    results = [e["message"]["content"][0] for e in events if e["type"] == "user"]
+    assert [each["content"] for each in results] == ["seen"]
+
+
+def claude_shortens(home):
+    """The third turn no longer fits, and it goes on with a summary."""
+    for turn in range(4):
+        said = f"{turn} " + "word " * 290
+        more = ["--continue"] if turn else []
+        assert _ask_claude(home, "narrow", said, *more).strip().endswith("Hello there now.")
+
+
+def codex(home):
+    (home / "config.toml").write_text(CODEX.format(url=url()))
+    lines = run("codex", "exec", "-m", "codex", "--json", "--skip-git-repo-check", "Hi", home=home)
+    items = [json.loads(line).get("item", {}) for line in lines.splitlines() if line[0] == "{"]
+    assert items[-2]["text"] == "It is cold."
+    outputs = [item.get("aggregated_output") for item in items]
+    assert "seen\n" in outputs
+
+
+def llm(home):
+    (home / "extra-openai-models.yaml").write_text(LLM.format(url=url()))
+    (home / "keys.json").write_text('{"k": "none"}')
+    assert run("llm", "-m", "a", "Hi", home=home).strip() == "Hello there now."
+    found = json.loads(run("llm", "-m", "t", "--schema", "warm bool", "Hi", home=home))
+    assert isinstance(found["warm"], bool)
+    tool = "def weather(city: str) -> str:\n    return city + ': 3'\n"
+    assert run("llm", "-m", "a", "--functions", tool, "Hi", home=home).strip() == "It is cold."
+
+
+def lm_eval(home):
+    (home / "own.yaml").write_text(TASK.format(folder=home))
+    (home / "questions.jsonl").write_text("\n".join(map(json.dumps, QUESTIONS)))
+    fixed = "model=tale,num_concurrent=2,tokenizer_backend=remote,add_bos_token=True"
+    model = f"{fixed},base_url={url()}/v1/completions"
+    run(
+        "lm_eval", "--model", "local-completions", "--model_args", model, "--tasks", "own",
+        "--include_path", home, "--output_path", home / "out", "--log_samples",
+        home=home, HF_HUB_OFFLINE="1",
+    )  # fmt: skip
+    (samples,) = home.glob("out/**/samples_own_*.jsonl")
+    for line in samples.read_text().splitlines():
+        sample = json.loads(line)
+        assert sample["acc"] == 1.0, sample
+        assert all(float(logprob) < 0 for logprob, _ in sample["filtered_resps"])
+
+
+def _installed():
+    for feature in (claude, claude_shortens, codex, llm, lm_eval):
+        program = feature.__name__.removesuffix("_shortens")
+        if shutil.which(program, path=_path()):
+            yield feature
+
+
+def _in_own_home(feature):
+    def wrapped():
+        with TemporaryDirectory() as folder:
+            feature(Path(folder))
+
+    wrapped.__name__ = feature.__name__
+    return wrapped
+
+
+if __name__ == "__main__":
+    try_all(map(_in_own_home, _installed()))
