@@ -5,7 +5,9 @@ that it doesn't, as its own grammar sampler said.
 """
 
 import json
+import re
 from functools import cache
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -14,8 +16,8 @@ from tests.text.grammar.walks import allowed
 from tests.text.tokenizer.vocabularies import CONTROL, USER_DEFINED, byte_pairs
 from wgpu_backend.errors import GrammarError
 from wgpu_backend.text.grammar import Grammar, GrammarVocabulary
-from wgpu_backend.text.grammar.gbnf import GbnfError, parse_gbnf
-from wgpu_backend.text.grammar.gbnf_lark import write_lark
+from wgpu_backend.text.grammar.gbnf import Alt, Chars, GbnfError, Repeat, Seq, parse_gbnf
+from wgpu_backend.text.grammar.gbnf_lark import _derivative, write_lark
 from wgpu_backend.text.tokenizer import Tokenizer
 
 VERDICTS = json.loads(Path(__file__).with_name("gbnf_verdicts.json").read_text("utf-8"))
@@ -203,3 +205,31 @@ def test_a_name_may_begin_with_a_keyword_and_stays_a_lexeme():
     assert [text for text in good if not takes(matcher, text)] == []
     bad = ("int;", "int int", "if(x)", "int x=y;", "=x;", "inta=;", "if (x) ;")
     assert [text for text in bad if takes(matcher, text)] == []
+
+
+A, B = (Chars(((ord(c), ord(c)),)) for c in "ab")
+REGULAR = [
+    A, Seq((A, B)), Seq((Repeat(A, 0, 1), B)), Seq((A, B, A)), Alt((A, Seq((B, A)))),
+    Repeat(A, 2, 3), Repeat(Seq((A, B)), 0, None), Repeat(A, 0, 0), Seq(()),
+    Seq((Repeat(A, 0, None), Repeat(B, 1, 2), A)), Repeat(Alt((A, Seq((A, B)))), 1, 2),
+    Seq((Alt((A, Seq(()))), Alt((B, Repeat(A, 0, 1))), B)),
+]  # fmt: skip
+
+
+def pattern(node) -> str:
+    """Write a regular node as Python's `re` does."""
+    if isinstance(node, Chars):
+        return "ab"[node.ranges[0][0] - ord("a")]
+    if isinstance(node, Repeat):
+        most = "" if node.most is None else node.most
+        return f"(?:{pattern(node.item)}){{{node.least},{most}}}"
+    between = "|" if isinstance(node, Alt) else ""
+    return f"(?:{between.join(map(pattern, node.items))})"
+
+
+def test_a_derivative_matches_what_may_follow():
+    for node, code in product(REGULAR, "ab"):
+        rest = _derivative(node, ord(code), {})
+        for word in ("".join(chars) for n in range(5) for chars in product("ab", repeat=n)):
+            follows = rest is not None and re.fullmatch(pattern(rest), word) is not None
+            assert follows == (re.fullmatch(pattern(node), code + word) is not None), word
