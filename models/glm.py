@@ -7,6 +7,8 @@ and projection in one matrix. GLM-4-0414 adds norms after each block. GLM-4.5 Te
 
 from __future__ import annotations
 
+from typing import Any
+
 from wgpu_backend import nn
 from wgpu_backend.nn.decoder import Decoder
 from wgpu_backend.nn.model import architecture
@@ -25,7 +27,15 @@ class ChatGLM(Decoder):
 
 @architecture("glm4")
 class GLM4(ChatGLM):
-    """GLM-4-0414, with four norms a layer."""
+    """GLM-4-0414, with four norms a layer, and GLM-4.1V, which rotates by several positions."""
+
+    sectioning = "blocks"
+
+    def make_rope(self, *, stretched: bool = True, **changes: Any) -> nn.Rotary:  # noqa: ANN401
+        """Make the rotation; files of GLM-4.1V have the halves of a head's pairs apart."""
+        if "rope.dimension_sections" in self.config:
+            changes["interleaved"] = False
+        return super().make_rope(stretched=stretched, **changes)
 
     def layer(self, config: nn.LayerConfig) -> nn.DecoderLayer:
         """Build a layer with norms before and after attention and feed-forward."""
@@ -35,7 +45,9 @@ class GLM4(ChatGLM):
 
 @architecture("glm4moe")
 class GLM4Moe(Decoder):
-    """GLM 4.5, which rotates halves; the larger models normalise queries and keys."""
+    """GLM 4.5 and 4.5V, which rotate halves; the larger models normalise queries and keys."""
+
+    sectioning = "blocks"
 
     def layer(self, config: nn.LayerConfig) -> nn.DecoderLayer:
         """Build Llama's layer, with another name for the second norm."""

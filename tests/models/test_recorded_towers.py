@@ -7,19 +7,26 @@ import json
 import re
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import PIL
 import pytest
+from gguf import GGUFWriter
 
 from tests.data.tower_weights import make_weights, picture
 from tests.files.huggingface.folders import safetensors
-from tests.models.towers import rows
+from tests.models.towers import rows, write_mmproj
+from wgpu_backend.files.gguf.config import Config
+from wgpu_backend.files.gguf.one_file import own_tower, text_part
+from wgpu_backend.files.gguf.parts import FilePart, tower_part
+from wgpu_backend.files.gguf.reader import open_gguf
 from wgpu_backend.files.huggingface.tower import open_tower_folder
 from wgpu_backend.ml.backend import Backend, BackendParams, make_executor
 from wgpu_backend.nn.tower import Rows, projector_kinds, tower_class
 from wgpu_backend.testing import nmse
 
+PLAIN = np.zeros((2, 2), np.float32)
 DEVICES = ["cpu", pytest.param("wgpu", marks=pytest.mark.gpu)]
 # Other versions of Pillow round a few values of resized pictures otherwise.
 LIMIT = 1e-10 if PIL.__version__.startswith("13.") else 1e-3
@@ -61,3 +68,109 @@ def test_rows_are_those_of_transformers(name, device, tmp_path):
         token = re.search(r"<image>|<\|patch\|>|\[IMG\]", text)[0]
         parts = (token * x.count if isinstance(x, Rows) else x for x in media.layout)
         assert "".join(parts) == text
+
+
+OLLAMAS = {
+    "mistral3": (
+        (r"^vision_tower\.", "v."),
+        (r"transformer\.layers", "blk"),
+        (r"ln_pre", "encoder_norm"),
+        (r"attention\.(q|k|v)_proj", r"attn_\1"),
+        (r"attention\.o_proj", "attn_output"),
+        (r"attention_norm", "attn_norm"),
+        (r"feed_forward\.(gate|up|down)_proj", r"ffn_\1"),
+        (r"^multi_modal_projector\.", "mm."),
+    ),
+    "llama4": (
+        (r"^vision_model\.", "v."),
+        (r"self_attn\.(q|k|v)_proj", r"attn_\1"),
+        (r"self_attn\.o_proj", "attn_output"),
+        (r"model\.layers", "blk"),
+        (r"input_layernorm", "attn_norm"),
+        (r"post_attention_layernorm", "ffn_norm"),
+        (r"^multi_modal_projector\.", "mm."),
+        (r"patch_embedding\.linear", "patch_embedding"),
+    ),
+}
+OLLAMA_KEYS = {
+    "mistral3": {
+        "attention.layer_norm_rms_epsilon": 2e-3,
+        "spatial_merge_size": 2,
+        "vision.image_size": 56,
+        "vision.feed_forward_length": 48,
+    },
+    "llama4": {
+        "vision.image_size": 28,
+        "vision.feed_forward_length": 128,
+        "vision.pixel_shuffle_ratio": 0.5,
+    },
+}
+
+
+def write_one_file(path, name):
+    """Write a tower as Ollama's converter names its tensors, with the language model's file."""
+    shapes = recorded()[0][name]["shapes"]
+    weights = make_weights({k: tuple(v) for k, v in shapes.items()})
+    keys = {
+        "embedding_length": 24,
+        "vision.block_count": 2,
+        "vision.embedding_length": 32,
+        "vision.attention.head_count": 2,
+        "vision.patch_size": 7,
+        **OLLAMA_KEYS[name],
+    }
+    writer = GGUFWriter(path, name)
+    for key, value in keys.items():
+        (writer.add_float32 if isinstance(value, float) else writer.add_uint32)(
+            f"{name}.{key}", value
+        )
+    writer.add_tensor("token_embd.weight", np.zeros((9, 24), np.float32))
+    for full, values in weights.items():
+        for pattern, to in OLLAMAS[name]:
+            full = re.sub(pattern, to, full)
+        writer.add_tensor(full, values)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+def rows_of(file, most=None):
+    with file, Backend(file, make_executor("cpu", BackendParams(exact=True))) as backend:
+        backend.load()
+        [(modality, kind)] = projector_kinds(backend.config).items()
+        tower: Any = tower_class(backend.config, modality, kind)(backend)
+        tower.most = most
+        return rows(tower, tower.prepare(picture(41, 70)))
+
+
+@pytest.mark.parametrize("name", OLLAMAS)
+def test_rows_of_ollamas_files(name, tmp_path):
+    with text_part(open_gguf(write_one_file(tmp_path / "model.gguf", name))) as text:
+        tower = own_tower(text)
+        assert tower is not None
+        # The number of tiles is not in the file.
+        assert nmse(rows_of(tower, most=6), recorded()[1][name]) < LIMIT
+
+
+def test_llama4_takes_its_second_norm_under_another_name(tmp_path):
+    tower, backend = open_recorded(tmp_path, "llama4", "cpu")
+    with backend:
+        plain = rows(tower, tower.prepare(picture(41, 70)))
+    file = open_tower_folder(tmp_path)
+    assert file is not None
+    names = {name.replace(".ln2.", ".attn_post_norm."): name for name in file.tensors}
+    other = FilePart(file, file.metadata, names, owns=True)
+    assert np.array_equal(rows_of(other, most=6), plain)
+
+
+def test_the_projector_of_an_mmproj_file_takes_the_language_models_epsilon(tmp_path):
+    keys = {"general.architecture": "llama", "llama.attention.layer_norm_rms_epsilon": 2e-3}
+    path = write_mmproj(tmp_path / "mmproj.gguf", {"projector_type": "pixtral"}, {"mm.x": PLAIN})
+    with tower_part(open_gguf(path), Config("model.gguf", keys)) as part:
+        assert part.config.float("vision.projector.layer_norm_epsilon") == pytest.approx(2e-3)
+    own = {"projector_type": "pixtral", "vision.projector.layer_norm_epsilon": 1e-4}
+    path = write_mmproj(tmp_path / "own.gguf", own, {"mm.x": PLAIN})
+    with tower_part(open_gguf(path), Config("model.gguf", keys)) as part:
+        assert part.config.float("vision.projector.layer_norm_epsilon") == pytest.approx(1e-4)

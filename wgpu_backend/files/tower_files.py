@@ -35,13 +35,13 @@ def open_tower(file: GGUFFile, mmproj: Path | None = None) -> GGUFFile | None:
         The file is damaged or no tower, or several files in the folder fit.
     """
     if mmproj is not None:
-        return _open(mmproj)
+        return _open(mmproj, file.config)
     if isinstance(file, Folder):
         return open_tower_folder(file.path)
     return own_tower(file) or _find_nearby(file)
 
 
-def _open(path: Path) -> GGUFFile:
+def _open(path: Path, text: Config) -> GGUFFile:
     if path.is_dir():
         found = open_tower_folder(path)
         if found is None:
@@ -49,7 +49,7 @@ def _open(path: Path) -> GGUFFile:
         return found
     file = open_gguf(path)
     try:
-        return tower_part(file)
+        return tower_part(file, text)
     except BaseException:
         file.close()
         raise
@@ -62,7 +62,7 @@ def _find_nearby(file: GGUFFile) -> GGUFFile | None:
     if len(fitting) > 1:
         names = ", ".join(path.name for path in fitting)
         raise ModelError(f"{file.path}: several towers lie beside it: {names}; name one as mmproj")
-    return _open(fitting[0]) if fitting else None
+    return _open(fitting[0], file.config) if fitting else None
 
 
 def _fits(path: Path, text: Config) -> bool:
@@ -74,6 +74,9 @@ def _fits(path: Path, text: Config) -> bool:
                 return False
             wide = [f"{part}.projection_dim" for part in ("vision", "audio")]
             widths = [config.uint(key) for key in wide if key in config]
+            # Files of LLaVA have another width as the key.
+            last = file.tensors.get("mm.2.weight")
+            widths += [last.shape[0]] if last is not None else []
             return text.uint("embedding_length", 0) in widths
     # A damaged file beside the model is as if it were not there.
     except (ModelError, OSError):

@@ -6,8 +6,9 @@ import pytest
 
 from tests.files.huggingface.folders import VOCABULARY, write_folder
 from wgpu_backend.errors import ModelError
-from wgpu_backend.files.huggingface.family import families
+from wgpu_backend.files.huggingface.family import families, find_family
 from wgpu_backend.files.huggingface.folder import open_folder
+from wgpu_backend.files.huggingface.settings import Settings
 from wgpu_backend.nn.model import architectures
 
 FAMILIES = families()
@@ -126,3 +127,51 @@ def test_a_falcon_with_alibi_is_refused(tmp_path, rng):
     tensors = {**ends(rng, "transformer.word_embeddings.weight"), **layer}
     with pytest.raises(ModelError, match=r"config.json: key 'alibi' is true"):
         made(tmp_path, tensors, architectures=["FalconForCausalLM"], alibi=True)
+
+
+@pytest.mark.parametrize(
+    ("asked", "group", "inner"), [("llama", 1, 11008), ("mistral", 4, 14336), (None, 1, 11008)]
+)
+def test_a_model_of_several_modes_has_the_class_of_its_language_model(asked, group, inner):
+    """Its missing settings are those of that class; heads of LlamaConfig share no keys."""
+    text = {} if asked is None else {"model_type": asked}
+    config = {"architectures": ["LlavaForConditionalGeneration"], "text_config": text}
+    family = find_family(Settings("config.json", config))
+    assert family.architecture == "llama"
+    keys = family.all_keys()
+    assert keys["feed_forward_length"] == inner
+    assert keys["attention.head_count"] == 32
+    assert 32 // keys.get("attention.head_count_kv", 32) == group
+    assert not family.useful("vision_tower.vision_model.embeddings.class_embedding")
+    assert not family.useful("model.image_newline")
+    assert not family.useful("model.connector.modality_projection.proj.weight")
+
+
+def test_an_unknown_language_model_of_several_modes_is_named():
+    config = {
+        "architectures": ["InternVLForConditionalGeneration"],
+        "text_config": {"model_type": "internlm9"},
+    }
+    with pytest.raises(ModelError, match="internlm9; known are"):
+        find_family(Settings("config.json", config))
+
+
+def test_glm_4v_has_the_halves_of_rotated_pairs_apart(tmp_path, rng):
+    """Only half of each head is rotated: of 8 rows, the first 4."""
+    q, bias = rng.standard_normal((16, 32), "f4"), rng.standard_normal(16, "f4")
+    tensors = {
+        **ends(rng, "model.language_model.embed_tokens.weight"),
+        "model.language_model.layers.0.self_attn.q_proj.weight": q,
+        "model.language_model.layers.0.self_attn.q_proj.bias": bias,
+    }
+    text = {
+        "num_attention_heads": 2,
+        "head_dim": 8,
+        "rope_parameters": {"partial_rotary_factor": 0.5, "mrope_section": [1, 1, 0]},
+    }
+    order = [0, 2, 1, 3, 4, 5, 6, 7, 8, 10, 9, 11, 12, 13, 14, 15]
+    config = {"architectures": ["Glm4vForConditionalGeneration"], "text_config": text}
+    with made(tmp_path, tensors, **config) as folder:
+        np.testing.assert_array_equal(read(folder, "blk.0.attn_q.weight"), q[order])
+        np.testing.assert_array_equal(read(folder, "blk.0.attn_q.bias"), bias[order])
+        assert folder.config.ints("rope.dimension_sections") == [1, 1, 0]

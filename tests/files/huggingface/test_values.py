@@ -36,6 +36,11 @@ def apart(x, heads, kv_heads):
 
 
 CASES = {
+    "pairs apart": (
+        (24, 3),
+        lambda x: a.split_pairs(x, 3, 4),
+        lambda x: x.reshape(3, 8, 3)[:, [0, 2, 1, 3, 4, 5, 6, 7]].reshape(24, 3),
+    ),
     "interleaved": ((24, 3), lambda x: a.interleave_halves(x, 3), lambda x: interleaved(x, 3)),
     "transposed": ((5, 33), a.transpose, lambda x: x.T),
     "transposed experts": ((3, 5, 4), a.transpose, lambda x: x.swapaxes(1, 2)),
@@ -124,6 +129,7 @@ def test_packed_mxfp4_has_the_same_codes_in_gguf_order(tmp_path, rng):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
+        (lambda x: a.split_pairs(x, 5, 3), "has 5 rows, needs 3, an even number, in 5 heads"),
         (lambda x: a.interleave_halves(x, 2), "has 5 rows, needs an even number for each of 2"),
         (lambda x: a.ungroup_qkv(x, 3, 2), "has 5 rows, needs those of 3 heads and 2"),
         (lambda x: a.split_matrices(x, 2), r"of shape \(5, 6\), needs a multiple of 2 rows"),

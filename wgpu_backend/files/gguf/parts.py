@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from wgpu_backend.errors import ModelError
-from wgpu_backend.files.gguf.config import Value
+from wgpu_backend.files.gguf.config import Config, Value
 from wgpu_backend.files.gguf.file_bytes import Source
 from wgpu_backend.files.gguf.header import Header, TensorInfo
 from wgpu_backend.files.gguf.reader import GGUFFile
@@ -84,8 +84,13 @@ def _view(info: TensorInfo, name: str, shape: tuple[int, ...] | None) -> TensorI
     return replace(info, name=name, shape=made)
 
 
-def tower_part(file: GGUFFile, *, owns: bool = True) -> GGUFFile:
+def tower_part(file: GGUFFile, text: Config | None = None, *, owns: bool = True) -> GGUFFile:
     """Return an mmproj file with its convolutions over patches as matrices.
+
+    Parameters
+    ----------
+    text : Config or None
+        Keys of the language model, whose epsilon some projectors take.
 
     Raises
     ------
@@ -98,7 +103,12 @@ def tower_part(file: GGUFFile, *, owns: bool = True) -> GGUFFile:
             f"{TOWER_ARCHITECTURE!r}: a tower for pictures or sound, such as mmproj-model.gguf"
         )
     shapes = {name: _matrix(info.shape) for name, info in file.tensors.items() if _is_patch(name)}
-    return FilePart(file, file.metadata, {name: name for name in file.tensors}, shapes, owns=owns)
+    eps = "attention.layer_norm_rms_epsilon"
+    taken: dict[str, Value] = {}
+    if text is not None and eps in text:
+        taken[f"{TOWER_ARCHITECTURE}.vision.projector.layer_norm_epsilon"] = text.float(eps)
+    metadata = {**taken, **file.metadata}
+    return FilePart(file, metadata, {name: name for name in file.tensors}, shapes, owns=owns)
 
 
 def _is_patch(name: str) -> bool:

@@ -28,7 +28,8 @@ _NUMBER = re.compile(r"(?<=\.)\d+(?=\.|$)")
 # Buffers that are computed here, and towers for pictures and sound.
 _USELESS = re.compile(
     r"rotary_emb\.inv_freq$|position_ids$|\.attn\.(masked_)?bias$|\.attention\.(masked_)?bias$"
-    r"|^(model\.)?(vision|visual|audio|multi_modal)|vision_tower|^pooler\.|mm_projector"
+    r"|^(model\.)?(vision|visual|audio|multi_modal|connector\.|image_newline$|embed_vision)"
+    r"|vision_tower|^pooler\.|mm_projector"
 )
 _SCANS = (".A_log", ".D")
 _ALIASES = (
@@ -73,7 +74,8 @@ class Family:
     architecture: ClassVar[str]
     names: ClassVar[Names]
     prefixes: ClassVar[tuple[str, ...]] = (
-        "language_model.model.", "model.language_model.", "language_model.", "model.",
+        "language_model.model.", "model.language_model.", "language_model.", "model.text_model.",
+        "model.",
     )  # fmt: skip
     left_out: ClassVar[tuple[str, ...]] = ()
     """Keys of other families that this one omits."""
@@ -334,6 +336,35 @@ def families() -> dict[str, type[Family]]:
     return dict(sorted(_FAMILIES.items()))
 
 
+# Models of several modes whose language model is another class: `text_config.model_type`.
+_WRAPPERS = {
+    "Idefics3ForConditionalGeneration", "InternVLForConditionalGeneration",
+    "LlavaForConditionalGeneration", "LlavaNextForConditionalGeneration",
+    "Mistral3ForConditionalGeneration", "SmolVLMForConditionalGeneration",
+}  # fmt: skip
+_TEXT_CLASSES = {
+    "llama": "LlamaForCausalLM",
+    "mistral": "MistralForCausalLM",
+    "phi3": "Phi3ForCausalLM",
+    "qwen2": "Qwen2ForCausalLM",
+    "qwen3": "Qwen3ForCausalLM",
+    "qwen3_moe": "Qwen3MoeForCausalLM",
+}
+# What transformers takes for settings that published files of LLaVA leave out.
+_TEXT_DEFAULTS: dict[str, dict[str, object]] = {
+    "llama": {
+        "hidden_size": 4096, "intermediate_size": 11008, "num_hidden_layers": 32,
+        "num_attention_heads": 32, "max_position_embeddings": 2048, "rms_norm_eps": 1e-6,
+        "vocab_size": 32000,
+    },
+    "mistral": {
+        "hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32,
+        "num_attention_heads": 32, "num_key_value_heads": 8, "max_position_embeddings": 131072,
+        "rms_norm_eps": 1e-6, "vocab_size": 32000,
+    },
+}  # fmt: skip
+
+
 def find_family(settings: Settings) -> Family:
     """Return the family of the model that a config.json describes.
 
@@ -344,12 +375,16 @@ def find_family(settings: Settings) -> Family:
     """
     names = settings.texts("architectures")
     known = families()
+    # Models of several modes have the language model's settings in a section of their own.
+    inner = settings.section("text_config")
+    if set(names) & _WRAPPERS:
+        asked = inner.text("model_type", default="llama")
+        names, usual = [_TEXT_CLASSES.get(asked, asked)], _TEXT_DEFAULTS.get(asked, {})
+        inner = Settings(inner.source, {**usual, **inner.values}, inner.asked)
     kind = next((known[name] for name in names if name in known), None)
     if kind is None:
         raise settings.error(
             "architectures", f"names {', '.join(names) or 'nothing'}; known are {', '.join(known)}"
         )
-    # Models of several modes have the language model's settings in a section of their own.
-    inner = settings.section("text_config")
     text = Settings(settings.source, {**settings.values, **inner.values})
     return kind(text, next(name for name in names if name in known))

@@ -51,6 +51,11 @@ _HARMLESS = frozenset((
     "unsloth_version", "use_associative_scan", "use_bfloat16", "use_cache", "use_mamba_kernels",
     "use_mambapy", "use_return_dict", "validate_runner_input", "video_token_id", "vision_config",
     "vision_end_token_id", "vision_start_token_id", "vocab_size",
+    # Settings of towers and their projectors, which `tower.TowerFamily` reads.
+    "downsample_ratio", "image_end_token_id", "image_grid_pinpoints", "image_seq_length",
+    "image_start_token_id", "multimodal_projector_bias", "projector_hidden_act", "scale_factor",
+    "spatial_merge_size", "video_end_token_id", "video_start_token_id", "vision_feature_layer",
+    "vision_feature_select_strategy",
 ))  # fmt: skip
 _ROPE_HARMLESS = frozenset(("rope_type", "type", "finetuned", "local_theta", "rope_theta"))
 

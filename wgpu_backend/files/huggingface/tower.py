@@ -109,7 +109,8 @@ class TowerFamily:
     def width(self) -> int:
         """Return the width of the language model."""
         text = self.settings.section("text_config")
-        return (text if "hidden_size" in text else self.settings).uint("hidden_size")
+        # Llama's and Mistral's in transformers, where config.json leaves it out.
+        return (text if "hidden_size" in text else self.settings).uint("hidden_size", default=4096)
 
     def owns(self, name: str) -> bool:
         """Return whether a tensor belongs to the tower and is used."""

@@ -75,6 +75,32 @@ def interleave_halves(x: Values, heads: int) -> Values:
     return Values(x.shape, x.dtype, read, size)
 
 
+def split_pairs(x: Values, heads: int, rotated: int) -> Values:
+    """Reorder the first `rotated` rows of each head from rotation of pairs to that of halves.
+
+    Row 2i goes to row i, row 2i + 1 to the second half; the rows after them stay.
+
+    Raises
+    ------
+    ModelError
+        The rows do not fit this number of heads.
+    """
+    size = x.rows // heads if heads else 0
+    if not size or x.rows % heads or rotated % 2 or rotated > size:
+        raise ModelError(f"has {x.rows} rows, needs {rotated}, an even number, in {heads} heads")
+    order = np.concatenate(
+        [np.arange(0, rotated, 2), np.arange(1, rotated, 2), np.arange(rotated, size)]
+    )
+
+    def read(begin: int, end: int) -> Rows:
+        first, last = begin // size, -(-end // size)
+        rows = x.read(first * size, last * size).reshape(last - first, size, x.cols)[:, order]
+        start = first * size
+        return rows.reshape(-1, x.cols)[begin - start : end - start]
+
+    return Values(x.shape, x.dtype, read, size)
+
+
 def transpose(x: Values) -> Values:
     """Swap the last two axes; a matrix is read as a whole."""
     *lead, rows, cols = x.shape

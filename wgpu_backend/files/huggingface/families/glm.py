@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import ClassVar
+
+import numpy as np
 
 from wgpu_backend.files.gguf.config import Value
 from wgpu_backend.files.huggingface.families.llama import (
@@ -16,7 +18,11 @@ from wgpu_backend.files.huggingface.families.llama import (
     expert_keys,
     is_before_end,
 )
-from wgpu_backend.files.huggingface.family import family, make_names
+from wgpu_backend.files.huggingface.family import Names, family, make_names
+from wgpu_backend.files.huggingface.rope import rope_settings
+from wgpu_backend.files.huggingface.settings import Settings
+from wgpu_backend.files.huggingface.transforms import split_pairs
+from wgpu_backend.files.huggingface.values import Values
 
 
 @family("Glm4ForCausalLM")
@@ -40,6 +46,37 @@ class Glm4(Decoder):
             "mlp.gate_up_proj": "ffn_up",
         },
     )
+
+
+def _split_pairs(key: str) -> Callable[[Values, Settings], Values]:
+    """Return the transform of queries or keys to the order of GGUF files with several positions."""
+
+    def change(x: Values, settings: Settings) -> Values:
+        heads = settings.uint(key)
+        share = rope_settings(settings, local=False).number("partial_rotary_factor", default=0.5)
+        return split_pairs(x, heads, int(share * (x.rows // heads if heads else 0)))
+
+    return change
+
+
+@family("Glm4vForConditionalGeneration")
+class Glm4v(Glm4):
+    """The language model of GLM-4.1V, which rotates by time, height and width."""
+
+    defaults: ClassVar[Mapping[str, object]] = {
+        "rms_norm_eps": 1e-5,
+        "partial_rotary_factor": 0.5,
+    }
+    names: ClassVar[Names] = {
+        **Glm4.names,
+        "layers.*.self_attn.q_proj": {"blk.*.attn_q": _split_pairs("num_attention_heads")},
+        "layers.*.self_attn.k_proj": {"blk.*.attn_k": _split_pairs("num_key_value_heads")},
+    }
+
+    def keys(self) -> dict[str, Value]:
+        """Return the pairs that each position rotates."""
+        sections = self.rope.uints("mrope_section", default=[8, 12, 12])
+        return {**super().keys(), "rope.dimension_sections": np.array(sections, np.int32)}
 
 
 @family("Glm4MoeForCausalLM")

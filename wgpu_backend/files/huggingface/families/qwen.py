@@ -28,8 +28,9 @@ class Qwen2(Decoder):
         s = self.settings
         first = s.uint("max_window_layers", default=28)
         slides = find_sliding(s, lambda i: self._has_window(i, first))
-        there = "sliding_window" in s and s.flag("use_sliding_window", default=False)
-        return slides if there else []
+        # Both are read, whatever either says.
+        there, used = "sliding_window" in s, s.flag("use_sliding_window", default=False)
+        return slides if there and used else []
 
     def _has_window(self, layer: int, first: int) -> bool:
         return layer >= first

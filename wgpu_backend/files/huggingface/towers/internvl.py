@@ -61,6 +61,8 @@ class InternVLTower(TowerFamily):
             if self.own.value(name) not in (None, value):
                 raise self.own.error(name, f"is {self.own.value(name)!r}, needs {value!r}")
         self.need("projector_hidden_act", "gelu")
+        self.need("vision_feature_layer", -1)
+        self.need("vision_feature_select_strategy", "default")
         cuts = self.processor.flag("crop_to_patches", default=True)
         ratio = self.settings.number("downsample_ratio", default=0.5)
         return {

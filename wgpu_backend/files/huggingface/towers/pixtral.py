@@ -52,6 +52,7 @@ class PixtralTower(TowerFamily):
     def keys(self) -> dict[str, Value]:
         """Return the longest side, the merged patches, and the projector's epsilon."""
         self.need("projector_hidden_act", "gelu")
+        self.need("vision_feature_layer", -1)
         text = self.settings.section("text_config")
         longest = self.processor.section("size").uint(
             "longest_edge", default=self.own.uint("image_size")
