@@ -291,8 +291,10 @@ class _ChoiceText:
         self._one_call = one_call
         self._stops = tuple(request.stop)
         self._held = ""
-        self._usage = Usage(len(request.tokens))
-        self._first = 0.0
+        self._prompt = Usage(len(request.tokens))
+        self._made = 0
+        # When the first token and the last one so far came.
+        self._first = self._last = 0.0
         tags = tokenizer.control_ids(parser.tags)
         self._detokenizer = None
         if tags or spelled:
@@ -306,17 +308,22 @@ class _ChoiceText:
     def read(self, reading: Reading) -> None:
         """Record the progress of reading the prompt."""
         read = {"cached_tokens": reading.cached, "prompt_seconds": reading.seconds}
-        self._usage = replace(self._usage, **read)
+        self._prompt = replace(self._prompt, **read)
+
+    @property
+    def _usage(self) -> Usage:
+        """What the text has taken so far."""
+        seconds = self._last - self._first
+        return replace(self._prompt, completion_tokens=self._made, seconds=seconds)
 
     def _count(self, event: Event) -> None:
         if event.reading is not None:
             self.read(event.reading)
         if event.tokens:
-            now = time.perf_counter()
+            self._last = time.perf_counter()
             # The first token belongs to the time of the prompt.
-            self._first = self._first or now
-            made = self._usage.completion_tokens + len(event.tokens)
-            self._usage = replace(self._usage, completion_tokens=made, seconds=now - self._first)
+            self._first = self._first or self._last
+            self._made += len(event.tokens)
 
     def update(self, event: Event) -> CompletionOutput:
         """Return the output of an event."""

@@ -23,6 +23,8 @@ MOST_NBYTES = 1 << 30
 # Many small messages are read at once.
 _BUFFER = 1 << 16
 Message = dict[str, Any]
+# Tokens may be NumPy's integers. `json.dumps` would make an encoder for each message.
+_ENCODER = json.JSONEncoder(separators=(",", ":"), default=index)
 
 
 def encode_message(message: Mapping[str, Any], raw: bytes = b"") -> bytes:
@@ -40,8 +42,7 @@ def encode_message(message: Mapping[str, Any], raw: bytes = b"") -> bytes:
     BackendError
         It is too long for a frame.
     """
-    # Tokens may be NumPy's integers.
-    text = json.dumps(message, separators=(",", ":"), default=index).encode()
+    text = _ENCODER.encode(message).encode()
     if max(len(text), len(raw)) > MOST_NBYTES:
         raise BackendError(
             f"worker: a message of {max(len(text), len(raw))} bytes, needs at most {MOST_NBYTES}"

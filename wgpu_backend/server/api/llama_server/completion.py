@@ -159,6 +159,11 @@ async def _merge_outputs(
     answers: Sequence[Completion],
 ) -> AsyncGenerator[tuple[int, CompletionOutput]]:
     """Yield the outputs of several completions as they come, with the number of each completion."""
+    if len(answers) == 1:
+        # Without a task for each token.
+        async for output in answers[0]:
+            yield 0, output
+        return
     sources = [aiter(answer) for answer in answers]
     waiting = {_request_next(source): number for number, source in enumerate(sources)}
     try:
