@@ -366,6 +366,7 @@ def read_capabilities(info: DeviceInfo, gpu: wgpu.GPUDevice) -> Capabilities:
         subgroups=not {"subgroup", "subgroups"}.isdisjoint(gpu.features),
         f16="shader-f16" in gpu.features,
         fused=info.kind != "software",
+        compiles_long_kernels=info.kind != "software",
         int64="shader-int64" in gpu.features,
         few_registers=info.vendor == "Intel" and info.kind != "software",
         integer_dot=has_integer_dot(info),

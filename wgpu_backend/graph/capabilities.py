@@ -138,6 +138,8 @@ class Capabilities:
         A product with gates and projections of experts is the faster for having them together.
     compiles_tiles : bool
         Kernels with tiles in workgroup memory or registers compile in a second or so.
+    compiles_long_kernels : bool
+        Kernels with a thousand multiplications in a row compile in a second or so.
     expert_tiles : tuple of (int, int)
         Pairs of a tile of one expert, and how many an expert needs on average to make it pay; the
         largest tile first.
@@ -170,6 +172,7 @@ class Capabilities:
     gated_experts: bool = True
     group_sizes: GroupSizes = GroupSizes()
     compiles_tiles: bool = True
+    compiles_long_kernels: bool = True
     expert_tiles: tuple[tuple[int, int], ...] = ((32, 8),)
     matrix: MatrixUnit | None = None
 

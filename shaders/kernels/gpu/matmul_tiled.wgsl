@@ -9,7 +9,6 @@
 // @import kernels/gpu/lib/k_range
 
 const AHEAD: bool = true;        // registers hold the next slab while one is multiplied
-const X_STEP: u32 = 8u;          // from a group of x to the next: vectors of four, or one
 
 struct Params {
     m: u32, n: u32, groups: u32, first_row: u32, weights_rows: u32, weights_group: u32, x_offset: u32,
@@ -34,7 +33,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         workgroupBarrier();
         // The last iteration loads its own slab again.
         let next = min(g, end - 1u);
-        var slab: Slab;
+        var slab = Slab();
         if AHEAD {
             slab = brought(starts, next);
         }
@@ -75,7 +74,7 @@ fn starts_of(first_row: u32, first_col: u32, lane: u32) -> Starts {
         let i_j = lane + j * WG;
         // Surplus columns repeat the last one, and are not stored.
         let col_j = min(first_col + i_j / SHARES, params.n - 1u);
-        starts.x[j] = params.x_offset / 4u + col_j * params.groups * X_STEP + i_j % SHARES;
+        starts.x[j] = params.x_offset / 4u + col_j * params.groups * 8u + i_j % SHARES;
     }
     return starts;
 }

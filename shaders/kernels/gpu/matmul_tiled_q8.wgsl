@@ -20,9 +20,8 @@ const SLAB: u32 = 1u;
 const OFFSET: u32 = 8u;
 const MINIMA: bool = false;
 const SCALES: u32 = 2u;          // numbers of a group of weights, see lib/q8_slab
-const TAILS: u32 = 1u;           // of a group of a column: its scale, and what minima need
 const W_ITEMS: u32 = 1u;         // groups of a slab that a thread brings
-const X_ITEMS: u32 = 1u;
+const X_ITEMS: u32 = 3u;         // vectors of columns
 const FUSED: bool = false;       // fma rounds once
 // The bits of this number and an integer below 2^22, added up, are those of the sum of the two.
 const ZERO: f32 = 12582912.0;
@@ -53,7 +52,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         // The last iteration loads its own slab again, and counts it as nothing: in a branch the compiler
         // would put off the loads until there.
         let next = min(g + SLAB, end - SLAB);
-        var slab: Slab;
+        var slab = Slab();
         if AHEAD {
             slab = brought(starts, next, lane);
         }
@@ -68,8 +67,9 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     var factors: array<f32, COLS>;
     // @unroll
     for (var j = 0u; j < X_ITEMS; j++) {
-        if NORMED && lane + j * WG < TILE_N * SLAB {
-            tails[lane + j * WG] = squares[j];
+        let i_j = lane + j * WG;
+        if NORMED && i_j < X_VECTORS && i_j % 3u == 2u {
+            tile_x[i_j].w = bitcast<u32>(squares[j]);
         }
     }
     workgroupBarrier();
@@ -100,7 +100,7 @@ fn squares_of(col: u32) -> f32 {
     if NORMED {
         // @unroll
         for (var s = 0u; s < SLAB; s++) {
-            sum += tails[col * SLAB + s];
+            sum += tail_at(s, 3u, col);
         }
     }
     return sum;

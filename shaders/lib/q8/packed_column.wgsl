@@ -12,3 +12,12 @@ fn buf_column(group: u32, lane: u32) -> Column {
         factors(buf[group * 3u]), factors(buf[group * 3u + 1u]), tail.x, tail.y, tail.z, tail.w,
     );
 }
+
+// Where a vector of a row's first group lies, and what lies there in a later one.
+fn buf_vector(first: u32, i: u32) -> u32 {
+    return first * 3u + i;
+}
+
+fn buf_at(vector: u32, group: u32) -> vec4<u32> {
+    return buf[vector + group * 3u];
+}

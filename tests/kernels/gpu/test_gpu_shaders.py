@@ -111,12 +111,15 @@ ROWS_IN_F16 = {
 CASES += [(f"{GPU}/matmul_tiled", ROWS_IN_F16)]
 ROWS_IN_BYTES = {"rows": f"{GPU}/lib/tile_rows_bytes", "weights": "formats/int8/q4_k"}
 CASES += [(f"{GPU}/matmul_tiled", {**ROWS_IN_F16, **ROWS_IN_BYTES})]
-IN_GROUPS = {"x": f"{GPU}/lib/column_f16", "columns": f"{GPU}/lib/tile_columns_f16", "X_STEP": 1}
+CASES += [(f"{GPU}/matmul_tiled", {**ROWS_IN_F16, **ROWS_IN_BYTES, "rows_IN_F16": True})]
+IN_PAIRS = {"rows_BY_HALVES": True, "SCALES": 2, "SUMMED": 16, "WRITTEN_OUT": 16}
 CASES += [
-    (
-        f"{GPU}/matmul_tiled",
-        {**ROWS_IN_F16, **ROWS_IN_BYTES, **IN_GROUPS, "rows_IN_F16": True},
-    )
+    (f"{GPU}/matmul_pairs", {"weights": "formats/int8/q4_k", "rows_INTEGERS": False}),
+    (f"{GPU}/matmul_pairs", {"y": f"{GPU}/result/vectors", "GATED": True, "ADDS": True}),
+    *(
+        (f"{GPU}/matmul_pairs", {**IN_PAIRS, "weights": weights, "rows": f"{LIB}/pair_rows_{rows}"})
+        for rows, weights in (("f16", f"{LIB}/weights_f16"), ("bf16", "formats/vec4/bf16"))
+    ),
 ]
 TABLES = [("iq4_nl", "iq4"), ("iq4_xs", "iq4"), ("mxfp4", "fp4")]
 CASES += [

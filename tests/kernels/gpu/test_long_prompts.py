@@ -28,7 +28,7 @@ def logits(path, executor):
 
 
 @pytest.mark.parametrize("integer_dot", [True, False])
-def test_logits_are_as_good_as_of_products_that_round_for_themselves(
+def test_logits_are_nearly_as_good_as_of_products_that_round_for_themselves(
     executors, tmp_path, monkeypatch, integer_dot
 ):
     path = tiny_model(tmp_path / "m.gguf", dtype="q4_0", dims=Dims(context=256))
@@ -39,8 +39,9 @@ def test_logits_are_as_good_as_of_products_that_round_for_themselves(
     monkeypatch.setattr(device, "rules", fusions(exact=False, coarse=False, without=[ONCE]))
     apart = logits(path, device)
     exact = logits(path, NumpyExecutor())
-    assert 0 < nmse(got, apart) < OF_F16  # groups are scaled by other powers of two
-    assert nmse(got, exact) < 1.2 * nmse(apart, exact) < OF_F16
+    assert 0 < nmse(got, apart) < OF_F16
+    # Sums in f16 are of 32 products, those of products that round for themselves of 16.
+    assert nmse(got, exact) < 2 * nmse(apart, exact) < OF_F16
 
 
 @pytest.mark.parametrize("precision", ["default", "f16"])

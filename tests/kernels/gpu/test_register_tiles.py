@@ -12,6 +12,7 @@ from wgpu_backend.graph.capabilities import Capabilities, Tile
 from wgpu_backend.graph.spec import Spec
 from wgpu_backend.kernels.gpu import product_rules, register_tiles
 from wgpu_backend.kernels.gpu.register_tiles import (
+    PAIR_TILES,
     SMALL,
     TILES,
     f16_tile,
@@ -19,13 +20,12 @@ from wgpu_backend.kernels.gpu.register_tiles import (
     pick_tile,
     q8_tile,
 )
-from wgpu_backend.kernels.gpu.rows import f16_activations
 from wgpu_backend.ml.calibration import tuning
 from wgpu_backend.ml.calibration.tuning import Effort
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.wgpu.dry_run import DryRunExecutor
 from wgpu_backend.ops.linear.activation_rounding import EVERY_PRODUCT
-from wgpu_backend.ops.linear.attributes import Q8, SUMS, Epilogue, Prologue
+from wgpu_backend.ops.linear.attributes import Q8, Epilogue
 from wgpu_backend.ops.linear.linear import linear
 from wgpu_backend.ops.linear.q8 import FORMATS, q8_activations
 from wgpu_backend.ops.op import fusions
@@ -154,52 +154,6 @@ def test_blocks_stay_packed_until_they_are_multiplied_in_f16(wide, check, rng, d
     )
 
 
-@pytest.mark.parametrize(
-    ("dtype", "k"),
-    [
-        (Q4_0, 96),
-        (F16, 96),
-        pytest.param(Q8_0, 96, marks=pytest.mark.slow),
-        pytest.param(Q4_K, 256, marks=pytest.mark.slow),
-        pytest.param(Q6_K, 256, marks=pytest.mark.slow),
-        pytest.param(MXFP4, 96, marks=pytest.mark.slow),
-    ],
-    ids=str,
-)
-@pytest.mark.parametrize("integer_dot", [True, False], ids=["mixed", "pairs"])
-def test_columns_in_groups_of_f16(wide, check, rng, dtype, k, integer_dot):
-    """A column of nothing, groups of any size, and weights multiplied in f32 or in pairs of f16."""
-    data, x = weight_bytes(rng, 35, k, dtype, 1 / 16), rng.standard_normal((33, k), "f4")
-    x[5] = 0
-    x[7] *= 1e-20
-    x[8, 32:64] *= 1e4
-    device = wide.as_if(dataclasses.replace(wide.capabilities, integer_dot=integer_dot))
-    check(device, lambda ctx: in_groups(ctx, dtype, 35, data, x), limit=OF_F16)
-
-
-def in_groups(ctx, dtype, m, data, x, epilogue=SUMS):
-    w = weight(ctx._executor, m, x.shape[-1], dtype, data)
-    columns = f16_activations(tensor(ctx, x), planar=dtype != F16)
-    return linear(w, columns, prologue=Prologue("f16"), epilogue=epilogue, precision="f16")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("groups", [1, 3])
-def test_every_tile_of_columns_in_groups(wide, check, rng, tile, groups):
-    (m, n), k = edges(tile), 32 * groups
-    data, x = weight_bytes(rng, m, k, Q4_0, k**-0.5), rng.standard_normal((n, k), "f4")
-    check(wide, lambda ctx: in_groups(ctx, Q4_0, m, data, x), limit=OF_F16)
-
-
-@pytest.mark.parametrize("bad", [np.inf, np.nan])
-def test_a_group_that_is_not_finite_makes_its_column_of_a_tile_nan(wide, rng, bad):
-    data, x = weight_bytes(rng, 35, 96, Q4_0, 1 / 8), rng.standard_normal((17, 96), "f4")
-    x[3, 40] = bad
-    got = values_of(wide, lambda ctx: in_groups(ctx, Q4_0, 35, data, x))
-    assert np.isnan(got).all(axis=1).tolist() == [i == 3 for i in range(17)]
-    assert np.isfinite(np.delete(got, 3, axis=0)).all()
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("value", [65504, 6e-8, 0])
 def test_weights_in_f16_of_any_size(wide, check, rng, value):
@@ -242,7 +196,7 @@ def test_halves_are_joined_in_a_tile(wide, check, rng, monkeypatch, rounds):
         columns, both = tensor(ctx, x), weight(ctx._executor, 134, 64, Q4_0, data)
         if rounds:
             return linear(both, q8_activations(columns), prologue=Q8, epilogue=Epilogue("silu"))
-        return in_groups(ctx, Q4_0, 134, data, x, Epilogue("silu"))
+        return linear(both, columns, epilogue=Epilogue("silu"), precision="f16")
 
     # The error of a gate meets that of what it multiplies.
     check(wide, product, limit=EXACT if rounds else 2 * OF_F16)
@@ -313,7 +267,7 @@ def test_pairs_of_eight_bits_stand_for_f16_where_registers_are_few(wide, rng, mo
     with Context(DryRunExecutor(device, lambda shader: None)) as ctx:
         product = weight(ctx._executor, 64, 96, Q4_0, data).mulmat(tensor(ctx, x))
         ops = [node.call.op.name for node, _ in ctx.record(product).plan.steps]
-    assert ops == ["q8_pair" if few else "f16_activations", "linear"]
+    assert ops == ["q8_pair" if few else "f16_columns", "linear"]
 
 
 def test_tuning_tries_all_tiles_beside_what_nobody_measured_would_take(wide):
@@ -321,11 +275,12 @@ def test_tuning_tries_all_tiles_beside_what_nobody_measured_would_take(wide):
     found = list(tuning._cases(wide, w, w, Effort(rows=40, values=256, columns=(64,))))
     wide.free(w.storage)
     names = {"matmul_tiled", "matmul_tiled_q8"}
-    names |= {"matmul_tiled_f16"} if wide.capabilities.f16 else set()
+    names |= {"matmul_tiled_f16", "matmul_pairs"} if wide.capabilities.f16 else set()
     assert {case.key for case in found} == {f"{name} q4_0 many" for name in names}
     for case in found:
-        assert case.tiles[0] == SMALL
-        assert set(TILES) < set(case.tiles)
+        in_pairs = case.key.startswith("matmul_pairs")
+        assert in_pairs or case.tiles[0] == SMALL
+        assert set(PAIR_TILES if in_pairs else TILES) <= set(case.tiles)
 
 
 def test_products_in_f16_are_in_f32_without_such_arithmetic(executors, check, rng):
@@ -368,5 +323,5 @@ def test_columns_are_rounded_once_where_there_are_enough(wide, rng, monkeypatch,
 
     with Context(DryRunExecutor(wide, lambda shader: None)) as ctx:
         ops = [node.call.op.name for node, _ in ctx.record(build(ctx)).plan.steps]
-    assert ops.count("f16_activations") == (least == 17)
+    assert ops.count("f16_columns") == (least == 17)
     assert 1e-11 < nmse(values_of(wide, build), x @ w.T) < OF_F16

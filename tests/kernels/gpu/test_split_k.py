@@ -10,8 +10,8 @@ from wgpu_backend.errors import DeviceError, ShapeError
 from wgpu_backend.graph.capabilities import Capabilities, Tile
 from wgpu_backend.kernels.gpu import register_tiles
 from wgpu_backend.kernels.gpu.cases import CASES
+from wgpu_backend.kernels.gpu.pairs import IN_COLUMNS, f16_columns
 from wgpu_backend.kernels.gpu.register_tiles import SMALL
-from wgpu_backend.kernels.gpu.rows import f16_activations
 from wgpu_backend.kernels.gpu.split_k import (
     MOST_PARTS,
     groups_per_part,
@@ -23,7 +23,7 @@ from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.numpy_executor import NumpyExecutor
 from wgpu_backend.ml.wgpu.dry_run import DryRunExecutor
 from wgpu_backend.ops.linear.activation_rounding import q8_pair
-from wgpu_backend.ops.linear.attributes import Q8, Q8_PAIR, VALUES, Prologue
+from wgpu_backend.ops.linear.attributes import Q8, Q8_PAIR, VALUES
 from wgpu_backend.ops.linear.linear import linear
 from wgpu_backend.ops.linear.q8 import q8_activations
 from wgpu_backend.ops.op import fusions
@@ -35,7 +35,7 @@ LARGE = Tile(128, 64, 128)
 ROWS, COLUMNS = 36, 35  # two of the smallest tiles each way, neither of them full
 # As `linear` has them after rules: whether columns are rounded, and how precise sums are.
 IN_F32, IN_F16 = (VALUES, "default"), (VALUES, "f16")
-IN_GROUPS, IN_BYTES = (Prologue("f16"), "f16"), (Q8, "default")
+IN_PAIRS, IN_BYTES = (IN_COLUMNS, "f16"), (Q8, "default")
 
 
 @pytest.fixture
@@ -44,12 +44,12 @@ def wide(executors, monkeypatch):
     return executors("wide")
 
 
-def columns(ctx, x, prologue, dtype):
+def columns(ctx, x, prologue):
     if prologue.form == "values":
         return tensor(ctx, x)
     if prologue.in_bytes:
         return q8_activations(tensor(ctx, x))
-    return f16_activations(tensor(ctx, x), planar=dtype != F16)
+    return f16_columns(tensor(ctx, x))
 
 
 @pytest.mark.parametrize(
@@ -57,10 +57,10 @@ def columns(ctx, x, prologue, dtype):
     [
         (F16, 11, 4, IN_F32),
         (Q4_0, 11, 4, IN_F16),
-        (Q4_K, 24, 8, IN_GROUPS),
+        (Q4_K, 24, 8, IN_PAIRS),
         (Q8_0, 11, 4, IN_BYTES),
         pytest.param(BF16, 5, 1, IN_F32, marks=pytest.mark.slow),
-        pytest.param(F16, 9, 8, IN_GROUPS, marks=pytest.mark.slow),
+        pytest.param(F16, 9, 8, IN_PAIRS, marks=pytest.mark.slow),
         pytest.param(Q6_K, 24, 16, IN_F16, marks=pytest.mark.slow),
         pytest.param(IQ4_NL, 3, 3, IN_F16, marks=pytest.mark.slow),
         pytest.param(Q6_K, 24, 7, IN_BYTES, marks=pytest.mark.slow),
@@ -75,7 +75,7 @@ def test_sums_of_parts_of_k(wide, check, rng, dtype, groups, part_groups, kind):
     def parts(ctx):
         w = weight(ctx._executor, ROWS, k, dtype, data)
         given = {"prologue": prologue, "precision": precision, "part_groups": part_groups}
-        return linear_splits(w, columns(ctx, x, prologue, dtype), **given)
+        return linear_splits(w, columns(ctx, x, prologue), **given)
 
     exact = limit_of_bytes(wide, dtype) if prologue.in_bytes else EXACT
     check(wide, parts, limit=OF_F16 if precision == "f16" else exact)

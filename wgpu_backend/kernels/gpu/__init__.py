@@ -6,7 +6,7 @@ tiles through workgroup memory, and threads sum tiles in registers.
 
 from __future__ import annotations
 
-from wgpu_backend.kernels.gpu import attention, matrix, products, rows, sampling
+from wgpu_backend.kernels.gpu import attention, matrix, pairs, products, rows, sampling
 
 # Imported for their fusion rules: rules of one op are tried in the order of their registration, and
 # parts of k count only for products that no other rule rewrites. Those of matrix units, above, come
@@ -27,6 +27,7 @@ OPS = (
     attention.attention_merge_q16,
     attention.attention_merge_f16,
     matrix.f16_rows,
+    pairs.f16_columns,
     rows.f16_activations,
     rows.f16_weighted,
     sampling.top_k_sample_into,
@@ -54,6 +55,8 @@ KERNELS = [
     ),
     Kernel("f16_rows", products.multiplies_f16, matrix.select_f16_rows),
     Kernel("linear", matrix.has_matrix_units, matrix.matmul_matrix),
+    Kernel("f16_columns", products.multiplies_f16, pairs.select_f16_columns),
+    Kernel("linear", products.tiles_in_f16, pairs.matmul_pairs),
     Kernel("linear", products.multiplies_f16, products.matvec_f16),
     Kernel("linear", products.tiles_in_f16, products.matmul_tiled_f16),
     Kernel("linear", is_hardware, products.matvec),
@@ -62,6 +65,7 @@ KERNELS = [
     Kernel("linear", is_hardware, products.matvec_q16),
     Kernel("linear", is_hardware, products.matmul_tiled_q8),
     Kernel("linear_splits", matrix.has_matrix_units, matrix.matmul_matrix),
+    Kernel("linear_splits", products.tiles_in_f16, pairs.matmul_pairs),
     Kernel("linear_splits", products.tiles_in_f16, products.matmul_tiled_f16),
     Kernel("linear_splits", is_hardware, products.matmul_tiled),
     Kernel("linear_splits", is_hardware, products.matmul_tiled_q8),

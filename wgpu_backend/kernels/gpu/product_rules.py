@@ -18,7 +18,9 @@ from wgpu_backend.graph.capabilities import Capabilities
 from wgpu_backend.graph.fusion import Graph, OpNode
 from wgpu_backend.graph.node import Node
 from wgpu_backend.kernels.gpu.matvec import COLUMNS
+from wgpu_backend.kernels.gpu.pairs import FORMATS, IN_COLUMNS, f16_columns
 from wgpu_backend.kernels.gpu.products import multiplies_f16, tiles_in_f16
+from wgpu_backend.kernels.gpu.register_tiles import FEWEST_VALUES, MOST_PARTS
 from wgpu_backend.kernels.gpu.rows import f16_activations, f16_weighted
 from wgpu_backend.ops.check import FLOATS, row_count
 from wgpu_backend.ops.linear.activation_rounding import pays_in_q16
@@ -87,6 +89,10 @@ def _scale_rows(norm: OpNode, graph: Graph, layout: Mapping[str, Any]) -> Node:
 
 # One more dispatch takes 3 us, which a product of 4096 x 4096 gains from so many columns on.
 LEAST_COLUMNS = 128
+# Pairs of rows gain as much of fewer columns, if there are enough threads: each sums 8 rows by 8
+# columns of at least 512 values of k. With fewer threads the smaller tiles of `in_pairs` are
+# better.
+THREAD_SUMS, ENOUGH_THREADS = 64, 8192
 
 
 @linear.fuses("linear", name="linear_f16", exact=False)
@@ -105,15 +111,20 @@ def in_pairs(node: OpNode, graph: Graph) -> Node | None:
 # So where columns are many, too, they are rounded once.
 @linear.fuses("linear", name="linear_f16_once", exact=False)
 def rounded_once(node: OpNode, graph: Graph) -> Node | None:
-    """Round the columns of a product once to f16, if there are enough to pay for a dispatch."""
-    found, x = get_attributes(node.launch), node.operands["x"]
-    dtype = node.operands["weights"].spec.dtype
-    if found.precision != "f16" or found.prologue != VALUES or dtype not in WEIGHTS:
+    """Round the columns of a product once to f16, and multiply pairs of rows, where that pays."""
+    found, x, weight = get_attributes(node.launch), node.operands["x"], node.operands["weights"]
+    if found.precision != "f16" or found.prologue != VALUES or weight.spec.dtype not in FORMATS:
         return None
-    if len(x.spec.shape) > 2 or row_count(x.spec) < LEAST_COLUMNS:
+    if len(x.spec.shape) > 2 or not _pays_once(weight, row_count(x.spec)):
         return None
-    rounded = graph.shared(f16_activations, x, planar=is_planar(dtype), nibbles=False)
-    return rebuild_product(node, graph, x=rounded, prologue=Prologue("f16"))
+    return rebuild_product(node, graph, x=graph.shared(f16_columns, x), prologue=IN_COLUMNS)
+
+
+def _pays_once(weight: Node, columns: int) -> bool:
+    """Return whether a product has enough columns, or enough work for its columns to be rounded."""
+    m, k = weight.spec.shape
+    parts = max(1, min(MOST_PARTS, k // FEWEST_VALUES))
+    return columns >= LEAST_COLUMNS or m * columns * parts >= THREAD_SUMS * ENOUGH_THREADS
 
 
 # Every work group reads whole rows of x, so it can sum their squares, too. That is a fifth more

@@ -45,7 +45,7 @@ from wgpu_backend.kernels.gpu.rows import ROUNDING as IN_F16
 from wgpu_backend.kernels.gpu.subgroups import eight_lanes
 from wgpu_backend.ops.check import FLOATS, MAX_GROUPS, grid_for, require
 from wgpu_backend.ops.linear.attributes import VALUES, Epilogue, Form, Prologue, get_attributes
-from wgpu_backend.ops.linear.f16_groups import NIBBLES, is_planar
+from wgpu_backend.ops.linear.f16_groups import NIBBLES
 from wgpu_backend.ops.linear.gates import joined_rows, lies_whole, require_whole
 from wgpu_backend.ops.linear.portable import storage_bindings
 from wgpu_backend.ops.linear.q8 import FORMATS
@@ -58,11 +58,6 @@ FEW_ROUNDED = "matvec_q8"
 # Threads of a work group that rounds, at least: eight columns of eight lanes.
 ROUNDING_THREADS = 128
 TILED_F16 = {"tile": "kernels/gpu/lib/tile_f16"}
-IN_GROUPS = {
-    "x": "kernels/gpu/lib/column_f16",
-    "columns": "kernels/gpu/lib/tile_columns_f16",
-    "X_STEP": 1,
-}
 # Forms of x that a kernel takes.
 F32_FORMS: tuple[Form, ...] = ("values",)
 BYTE_FORMS: tuple[Form, ...] = ("q8", "q8_pair")
@@ -119,16 +114,12 @@ def matmul_tiled_f16(launch: Launch, capabilities: Capabilities) -> Launch | Non
     # What a norm leaves to a product is not made here.
     if found.precision != "f16" or found.prologue.eps is not None:
         return None
-    if not _takes(launch, ("values", "f16")):
+    if not _takes(launch, F32_FORMS):
         return None
     m, n = _extents(launch)
     dtype = launch.operands["weights"].spec.dtype
     tile, choices = f16_tile(m, n, capabilities, dtype, split=_is_part(launch))
-    grouped = found.prologue.form == "f16"
-    columns = {**IN_GROUPS, "x_PLANAR": is_planar(dtype)} if grouped else {}
-    return _tile(
-        launch, TILED, tile, {**choices, **TILED_F16, **_tile_rows(dtype, capabilities), **columns}
-    )
+    return _tile(launch, TILED, tile, {**choices, **TILED_F16, **_tile_rows(dtype, capabilities)})
 
 
 def _tile_rows(dtype: DType, capabilities: Capabilities) -> Mapping[str, str | bool]:

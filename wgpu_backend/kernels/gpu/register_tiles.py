@@ -12,6 +12,8 @@ from math import ceil
 from types import MappingProxyType
 
 from wgpu_backend.dtypes import (
+    BF16,
+    F16,
     MXFP4,
     Q2_K,
     Q3_K,
@@ -54,9 +56,22 @@ TILES: Mapping[Tile, float] = MappingProxyType(
         Tile(64, 16, 32): 1.4,
     }
 )
+# Tiles of pairs of rows in f16, of which each thread sums eight rows by eight columns.
+PAIR_TILES: Mapping[Tile, float] = MappingProxyType(
+    {
+        Tile(128, 128, 256): 0.95,
+        Tile(128, 64, 128): 1.0,
+        Tile(64, 64, 64): 1.01,
+        Tile(128, 32, 64): 1.07,
+        Tile(64, 32, 32): 1.1,
+        Tile(128, 16, 32): 1.2,
+    }
+)
 # Products that are tuned by themselves.
 IN_F32, IN_F16, IN_BYTES = "matmul_tiled", "matmul_tiled_f16", "matmul_tiled_q8"
+IN_PAIRS = "matmul_pairs"
 TUNABLE.update(dict.fromkeys((IN_F32, IN_F16, IN_BYTES), Tiles({"many": tuple(TILES)})))
+TUNABLE[IN_PAIRS] = Tiles({"many": tuple(PAIR_TILES)})
 # Tiles up to this much dearer than the cheapest may be chosen to fill the device.
 NEARLY = 1.05
 # Threads that keep a device busy.
@@ -67,8 +82,13 @@ ENOUGH_GROUPS = 128
 FEW_THREADS = 8192
 # Threads that would leave any device idle.
 FEWEST_THREADS = 512
+# Parts of k with work groups of their own, and values of k in one: in shorter parts the
+# instructions around the loop dominate.
+MOST_PARTS, FEWEST_VALUES = 8, 512
 # Groups of a slab of the weight that a thread loads.
 MOST_ITEMS = 8
+# Vectors of four words of a column's group in eight bits, which threads share.
+COLUMN_VECTORS = 3
 # Groups of 32 values in a slab. Two take half the barriers; one is for devices with few registers.
 SLABS = (2, 1)
 # Formats by the quant that is 0, where all groups have the same, and those with minima.
@@ -81,6 +101,9 @@ HALVED_ROWS = 4
 # Sums of a thread on devices with few registers. On Battlemage, tiles of f16 with 64 sums spilled
 # 1,900 registers.
 FEW_SUMS = 32
+# Values of k whose products are written out where compilers are slow: a tile of all 32 took four
+# minutes.
+SLOWLY_COMPILED = 2
 # Formats with a scale for each half of a group.
 HALVED = (Q2_K, Q3_K, Q6_K)
 
@@ -95,15 +118,20 @@ def pick_tile(m: int, n: int, tiles: Sequence[Tile]) -> Tile:
     tiles : sequence of Tile
         Those that a device can take, of `TILES`; not empty.
     """
-    costs = {tile: TILES[tile] * _pad_columns(n, tile) for tile in tiles}
-    most = NEARLY * min(costs.values())
-    cheap = sorted((tile for tile in tiles if costs[tile] <= most), key=costs.__getitem__)
-    threads = {tile: tile.threads * _count(m, n, tile) for tile in cheap}
-    busy = [tile for tile in cheap if _fills(m, n, tile)]
-    found = busy[0] if busy else max(cheap, key=lambda t: (threads[t], -t.threads))
+    found = _pick_busy(m, n, {tile: TILES[tile] for tile in tiles})
+    threads = found.threads * _count(m, n, found)
     # For up to 16 columns, half of the small tile's columns would be padding.
     fits = _pad_columns(n, SMALL) < 2 * _pad_columns(n, found)
-    return SMALL if threads[found] <= (FEW_THREADS if fits else FEWEST_THREADS) else found
+    return SMALL if threads <= (FEW_THREADS if fits else FEWEST_THREADS) else found
+
+
+def _pick_busy(m: int, n: int, costs: Mapping[Tile, float]) -> Tile:
+    """Return a tile that keeps a device busy, or comes nearest to that, among the cheap ones."""
+    whole = {tile: cost * _pad_columns(n, tile) for tile, cost in costs.items()}
+    most = NEARLY * min(whole.values())
+    cheap = sorted((tile for tile in whole if whole[tile] <= most), key=whole.__getitem__)
+    busy = [tile for tile in cheap if _fills(m, n, tile)]
+    return busy[0] if busy else max(cheap, key=lambda t: (t.threads * _count(m, n, t), -t.threads))
 
 
 def _cheapest(n: int, tiles: Sequence[Tile]) -> Tile:
@@ -220,6 +248,70 @@ def f16_tile(
     return tile, {**tile_choices(tile), **items}
 
 
+def pair_tile(
+    dtype: DType, m: int, n: int, groups: int, capabilities: Capabilities, *, split: bool = False
+) -> tuple[Tile, dict[str, str | int]]:
+    """Return the tile of a product in pairs of rows, and the choices of its kernel.
+
+    Parameters
+    ----------
+    dtype : DType
+        Of the weight.
+    m, n : int
+        Rows of the weight, and columns.
+    groups : int
+        Of 32 values in a row, or in a part of it.
+    split : bool
+        See `f32_tile`.
+    """
+    halved = dtype in (F16, BF16)
+    summed = GROUP // 2 if halved else GROUP
+    fits = {
+        tile: cost
+        for tile, cost in PAIR_TILES.items()
+        if tile.threads <= capabilities.max_workgroup_invocations
+        and groups % _pair_slab(tile) == 0
+        and _pair_nbytes(dtype, tile) <= capabilities.max_workgroup_nbytes
+    }
+    if split:
+        found = min(fits, key=lambda tile: fits[tile] * _pad_columns(n, tile))
+    else:
+        found = _pick_busy(m, n, fits)
+    measured = tuned_tile(capabilities, IN_PAIRS, dtype, n)
+    if measured in fits and _pad_columns(n, measured) <= _pad_columns(n, found):
+        found = measured
+    slab = _pair_slab(found)
+    return found, {
+        "WG": found.threads,
+        "TILE_M": found.rows,
+        "TILE_N": found.columns,
+        "WARP_ROWS": 32 // min(4, found.columns // THREAD_ROWS),
+        "SLAB": slab,
+        "W_ITEMS": found.rows * slab // found.threads,
+        "X_ITEMS": GROUP * slab * found.columns // THREAD_ROWS // found.threads,
+        "rows_BY_HALVES": halved,
+        "SCALES": 2 * slab if halved else slab,
+        "SUMMED": summed,
+        "WRITTEN_OUT": summed if capabilities.compiles_long_kernels else SLOWLY_COMPILED,
+    }
+
+
+def _pair_slab(tile: Tile) -> int:
+    """Return the groups of a slab: enough for each thread to have something to load."""
+    return max(1, tile.threads // tile.rows)
+
+
+def _pair_nbytes(dtype: DType, tile: Tile) -> int:
+    """Return the workgroup memory of ``matmul_pairs``, in bytes."""
+    slab, halved = _pair_slab(tile), dtype in (F16, BF16)
+    values = 2 * GROUP * slab * (tile.rows + tile.columns) + 2 * 4 * 16
+    return values + 4 * slab * (2 if halved else 1) * tile.rows + _table_nbytes(dtype)
+
+
+def _table_nbytes(dtype: DType) -> int:
+    return TABLE_NBYTES if dtype in TABLES else 0
+
+
 def f32_nbytes(tile: Tile) -> int:
     """Return the workgroup memory of ``kernels/gpu/lib/tile_f32``, in bytes."""
     return 4 * GROUP * (tile.rows + tile.columns)
@@ -269,7 +361,7 @@ def q8_tile(
         "AHEAD": not capabilities.few_registers,
         "SLAB": slab,
         "W_ITEMS": ceil(tile.rows * slab / tile.threads),
-        "X_ITEMS": ceil(tile.columns * slab / tile.threads),
+        "X_ITEMS": ceil(COLUMN_VECTORS * tile.columns * slab / tile.threads),
         "OFFSET": ZEROS.get(dtype, 0),
         "MINIMA": dtype in WITH_MINIMA,
         # The zeros of both halves are subtracted in one sum. For Q2_K and Q3_K, whose products are
@@ -277,7 +369,6 @@ def q8_tile(
         # 1e-6.
         "ONE_ZERO": dtype == Q6_K,
         "SCALES": _scales(dtype),
-        "TAILS": _tails(dtype),
         # Scales of MXFP4 go up to 2^127, so a scaled start of the sum could overflow.
         "FUSED": capabilities.fused and dtype != MXFP4,
     }
@@ -305,15 +396,9 @@ def _brings_evenly(tile: Tile, slab: int) -> bool:
 def _q8_nbytes(dtype: DType, tile: Tile, slab: int) -> int:
     """Return the workgroup memory of ``matmul_tiled_q8``, in bytes."""
     of_rows = 2 * 16 * tile.rows + 64 + 4 * _scales(dtype) * tile.rows
-    table = TABLE_NBYTES if dtype in TABLES else 0
-    return slab * (of_rows + (2 * 16 + 4 * _tails(dtype)) * tile.columns) + table
+    return slab * (of_rows + 16 * COLUMN_VECTORS * tile.columns) + _table_nbytes(dtype)
 
 
 def _scales(dtype: DType) -> int:
     """Return how many numbers go with a group of weights, see ``kernels/gpu/lib/q8_slab``."""
     return 2 + (dtype in HALVED) + (dtype in WITH_MINIMA) * (1 + (dtype in HALVED))
-
-
-def _tails(dtype: DType) -> int:
-    """Return how many numbers go with a group of a column."""
-    return 1 + (dtype in WITH_MINIMA) * (1 + (dtype in HALVED))

@@ -19,7 +19,15 @@ from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Spec
 from wgpu_backend.kernels.gpu.matrix import pick_blocks
 from wgpu_backend.kernels.gpu.matvec import COLUMNS
-from wgpu_backend.kernels.gpu.register_tiles import GROUP, f16_tile, f32_tile, q8_tile
+from wgpu_backend.kernels.gpu.register_tiles import (
+    FEWEST_VALUES,
+    GROUP,
+    MOST_PARTS,
+    f16_tile,
+    f32_tile,
+    pair_tile,
+    q8_tile,
+)
 from wgpu_backend.kernels.refusal import no_kernel
 from wgpu_backend.ops.check import require, require_dtype, require_rank, require_tensor
 from wgpu_backend.ops.linear.attributes import VALUES, Epilogue, Precision, Prologue, get_attributes
@@ -32,12 +40,9 @@ from wgpu_backend.ops.reference import Array, get_reference
 NEEDS = "a GPU, and as much workgroup memory as tiles take"
 # Values that a thread adds up: a vector.
 WIDTH = 4
-MOST_PARTS = 8
 # Threads that keep a large device busy. Twice as many gained nothing on devices whose cores hold no
 # more of them (benchmarks/log/prompts-and-ops.md).
 ENOUGH_THREADS = 32768
-# Values of k in a part. In shorter parts the instructions around the loop dominate.
-FEWEST_VALUES = 512
 # Groups of 32 values by which parts grow: a slab of products in eight bits. Steps of 8, a block of
 # K formats, left uneven parts: 9 % more instructions for 5,120 values.
 STEP = 2
@@ -243,7 +248,9 @@ def tile_in_parts(launch: Launch, capabilities: Capabilities) -> Tile | None:
     dtype = launch.operands["weights"].spec.dtype
     if found.prologue.in_bytes:
         return q8_tile(dtype, m, n, STEP, capabilities, split=True)[0]
-    if found.precision == "f16" and found.prologue.form in ("values", "f16"):
+    if found.prologue.form == "f16_columns":
+        return pair_tile(dtype, m, n, STEP, capabilities, split=True)[0]
+    if found.precision == "f16" and found.prologue == VALUES:
         return f16_tile(m, n, capabilities, dtype, split=True)[0]
     if found.prologue.form == "f16_rows" and (unit := capabilities.matrix) is not None:
         return pick_blocks(m, n, capabilities, split=True).tile(unit)

@@ -23,6 +23,9 @@ from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Spec
 from wgpu_backend.kernels import complete, select
 from wgpu_backend.kernels.cases import ROUNDING_ERROR
+from wgpu_backend.kernels.gpu.pairs import FORMATS as PAIRED
+from wgpu_backend.kernels.gpu.pairs import IN_COLUMNS, f16_columns
+from wgpu_backend.kernels.gpu.products import tiles_in_f16
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.executor import Array, Recorded
 from wgpu_backend.ml.tensor import Tensor, leaf
@@ -213,6 +216,8 @@ def _cases(
     if weight.dtype in FORMATS:
         products.append((rounded, _multiply_q8))
     products.append((weight, _multiply_f16))
+    if weight.dtype in PAIRED and tiles_in_f16(executor.capabilities):
+        products.append((weight, _multiply_pairs))
     for n in effort.columns:
         x = np.random.default_rng(n).standard_normal((n, effort.values), np.float32)
         cases = (_case(executor, operand, x, make) for operand, make in products)
@@ -279,6 +284,10 @@ def _multiply_f16(weight: Node, x: Node) -> Node:
     return linear(weight, x, precision="f16")
 
 
+def _multiply_pairs(weight: Node, x: Node) -> Node:
+    return linear(weight, f16_columns(x), prologue=IN_COLUMNS, precision="f16")
+
+
 def _case(executor: WgpuExecutor, weight: Tensor, x: Array, product: _Product) -> _Case:
     make = partial(_multiply, weight, x, product)
     with Context(executor) as context:
@@ -296,6 +305,8 @@ def _case(executor: WgpuExecutor, weight: Tensor, x: Array, product: _Product) -
 def _find_tile(launch: Launch) -> tuple[Tile, ...]:
     """Return the tile that a hardware kernel uses for an untuned product, if it is one."""
     sizes = {name: n for name, n in launch.choices.items() if isinstance(n, int)}
+    if "TILE_M" in sizes:
+        return (Tile(sizes["TILE_M"], sizes["TILE_N"], sizes["WG"]),)
     if "W_ITEMS" in sizes:
         rows, columns = sizes["LANE_ROWS"] * sizes["ROWS"], sizes["WG"] // sizes["LANE_ROWS"]
         return (Tile(rows, columns * sizes["COLS"], sizes["WG"]),)

@@ -11,7 +11,7 @@ from typing import Literal
 
 from wgpu_backend.graph.node import Launch
 
-Form = Literal["values", "q8", "q8_pair", "q16", "f16", "f16_nibbles", "f16_rows"]
+Form = Literal["values", "q8", "q8_pair", "q16", "f16", "f16_nibbles", "f16_rows", "f16_columns"]
 Precision = Literal["default", "full", "f16"]
 
 
@@ -26,7 +26,8 @@ class Prologue:
         two such parts by `q8_pair`, whose products are added up; ``q16``, rounded to sixteen bits,
         two bytes each, by `q16_activations`; ``f16``, rounded to f16 by groups
         of 32 by `f16_activations`; or ``f16_nibbles``, so that a weight's bytes need no unpacking;
-        ``f16_rows``, rounded to f16 by whole rows by `f16_rows`, for matrix units.
+        ``f16_rows``, rounded to f16 by whole rows by `f16_rows`, for matrix units;
+        ``f16_columns``, the same with all rows' values of one k together, by `f16_columns`.
     eps : float or None
         Rows lack the factor of a norm: their squares are appended (`norm_weighted`,
         `q8_weighted`, `q16_weighted`, `f16_weighted`), and products are divided by the root of the

@@ -7,7 +7,7 @@ from wgpu_backend.graph.node import Node
 from wgpu_backend.graph.spec import Shape
 from wgpu_backend.ops.check import require, require_rank
 from wgpu_backend.ops.linear.attributes import Prologue
-from wgpu_backend.ops.linear.f16_groups import ROW_TAIL, f16_spec, is_planar
+from wgpu_backend.ops.linear.f16_groups import ROW_TAIL, f16_columns_spec, f16_spec, is_planar
 from wgpu_backend.ops.linear.normed import GROUP, square_count
 from wgpu_backend.ops.linear.q8 import PLANAR, ROW, WORDS, rounded_spec
 from wgpu_backend.ops.linear.q16 import q16_spec
@@ -30,6 +30,8 @@ def check_columns(x: Node, weight: Node, prologue: Prologue) -> Shape:
         return _columns_in_f16(x, weight)
     if prologue.form == "f16_rows":
         return _columns_in_f16_rows(x, k)
+    if prologue.form == "f16_columns":
+        return _columns_in_f16_columns(x, k)
     return _columns_in_f32(x, k, prologue)
 
 
@@ -43,6 +45,20 @@ def _columns_in_f16_rows(x: Node, k: int) -> Shape:
         f"{k + ROW_TAIL}, from f16_rows",
     )
     return x.spec.shape[:-1]
+
+
+def _columns_in_f16_columns(x: Node, k: int) -> Shape:
+    """Return the leading axes of x, of whose rows the values of one k lie together."""
+    require_rank("linear", "x", x, 1)
+    columns = x.spec.shape[:-1]
+    wanted = f16_columns_spec(columns, k)
+    require(
+        x.spec.shape == wanted.shape and not x.spec.offset,
+        ShapeError,
+        f"linear: x is {x.spec.shape} from {x.spec.offset} on, rows of weight have {k} values; "
+        f"needs x of {wanted.shape} from f16_columns, from 0 on",
+    )
+    return columns
 
 
 def _columns_in_f32(x: Node, k: int, prologue: Prologue) -> Shape:

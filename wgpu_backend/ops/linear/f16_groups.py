@@ -1,6 +1,8 @@
-"""Rounding to f16: groups of 32 values for products of few columns, rows for matrix units."""
+"""Rounding to f16: by groups of 32 values for few columns, by whole rows for many."""
 
 from __future__ import annotations
+
+from math import prod
 
 import numpy as np
 
@@ -22,6 +24,8 @@ NIBBLES = (Q4_0, Q4_1, Q4_K)
 BESIDE_NIBBLES = (Q6_K,)
 # Values after those of a row: its exponent, and zeros up to 16 bytes.
 ROW_TAIL = 8
+# Columns are filled up to whole vectors of so many.
+COLUMNS_ALIGNED = 8
 # Biased exponents of the scales of groups.
 _SMALLEST, _LARGEST = 27, 249
 _INFINITY = np.uint32(0x7F800000)
@@ -124,6 +128,51 @@ def f16_row_values(x: Array) -> Array:
     """Decode rows from `f16_rows_reference`."""
     exponent = x[..., -ROW_TAIL : 1 - ROW_TAIL].astype(np.int32)
     return np.ldexp(x[..., :-ROW_TAIL].astype(np.float32), exponent)
+
+
+def f16_columns_spec(rows: Shape, k: int) -> Spec:
+    """Return the spec of rows in f16 with values of one k together, see `f16_columns`."""
+    n = prod(rows)
+    # The last words of the last row are of no column.
+    return Spec.dense((*rows, -(-_columns_words(n, k) // max(n, 1))), U32)
+
+
+def _columns_words(n: int, k: int) -> int:
+    return _filled_up(n) * (k // 2 + 1)
+
+
+def _filled_up(n: int) -> int:
+    return -(-n // COLUMNS_ALIGNED) * COLUMNS_ALIGNED
+
+
+def f16_columns_reference(x: Array) -> Array:
+    """Round rows to f16, divided by a power of two, and put values of one k together."""
+    rows, k = x.shape[:-1], x.shape[-1]
+    x = x.astype(np.float32).reshape(-1, k)
+    largest = np.abs(x).view(np.uint32).max(axis=-1, keepdims=True)
+    plain = (largest >= np.uint32(_SMALLEST << 23)) & (largest < _INFINITY)
+    # The largest magnitude becomes 4 or more: 2 and the bias of 127 are 129.
+    exponent = np.clip((largest >> np.uint32(23)).astype(np.int32), _SMALLEST, _LARGEST) - 129
+    values = np.zeros((k, _filled_up(len(x))), np.float16)
+    scaled = np.where(plain, x, np.float32(0)) * np.ldexp(np.float32(1), -exponent)
+    values[:, : len(x)] = scaled.astype(np.float16).T
+    power = np.where(plain, np.ldexp(np.float32(1), exponent), np.float32(0))
+    powers = np.zeros(values.shape[1], np.float32)
+    powers[: len(x)] = np.where(largest >= _INFINITY, np.float32(np.nan), power)[:, 0]
+    spec = f16_columns_spec(rows, k)
+    words = np.zeros(spec.size, np.uint32)
+    words[: values.size // 2] = values.reshape(-1).view(np.uint32)
+    words[values.size // 2 : _columns_words(len(x), k)] = powers.view(np.uint32)
+    return words.reshape(spec.shape)
+
+
+def f16_columns_values(x: Array, k: int) -> Array:
+    """Decode rows from `f16_columns_reference`."""
+    rows, n = x.shape[:-1], prod(x.shape[:-1])
+    words, filled = np.ascontiguousarray(x).reshape(-1), _filled_up(n)
+    values = words[: filled * k // 2].view(np.float16).reshape(k, filled).astype(np.float32)
+    powers = words[filled * k // 2 :][:filled].view(np.float32)
+    return np.ascontiguousarray((values * powers).T[:n]).reshape(*rows, k)
 
 
 def f16_norm_factor(x: Array, eps: float | None) -> Array:

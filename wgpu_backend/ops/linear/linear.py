@@ -13,7 +13,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from wgpu_backend.dtypes import ALL, F16, F32, U32, DType
+from wgpu_backend.dtypes import ALL, BF16, F16, F32, U32, DType
 from wgpu_backend.errors import ShapeError
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Shape, Spec
@@ -42,6 +42,7 @@ from wgpu_backend.ops.linear.f16_groups import (
     BESIDE_NIBBLES,
     NIBBLES,
     f16_activations_reference,
+    f16_columns_values,
     f16_norm_factor,
     f16_row_values,
     f16_spec,
@@ -83,6 +84,7 @@ WEIGHTS_OF: dict[Form, tuple[DType, ...]] = {
     "f16": F16_WEIGHTS,
     "f16_nibbles": (*NIBBLES, *BESIDE_NIBBLES),
     "f16_rows": tuple(dtype for dtype in WEIGHTS if dtype != F32),
+    "f16_columns": (*F16_WEIGHTS, BF16),
 }
 # How results lie that are rounded.
 SPECS: Mapping[Form, Callable[[Shape, int, bool], Spec]] = {
@@ -118,7 +120,7 @@ def linear(
         (..., 2, k / 32, 12) or (3, ..., k / 16, 4), from `q8_pair` or `rms_norm_pair`. In sixteen
         bits (5, ..., k / 32, 4), from `q16_activations`. In f16 by
         groups (5, ..., k / 32, 4), of a weight in f16 (..., k / 32, 20), from `f16_activations`;
-        by whole rows (..., k + 8), f16, from `f16_rows`.
+        by whole rows (..., k + 8), f16, from `f16_rows`; as `f16_columns` gives them.
         Rows that lack the factor of a norm come from `norm_weighted`, k + squares long,
         `q8_weighted`, `q16_weighted` or `f16_weighted`.
     addend : (m,) or (..., m), f32, or None
@@ -204,7 +206,8 @@ def _product(weight: Node, x: Node, attributes: Attributes) -> Launch:
     n = math.prod(columns) * prologue.parts
     # What goes with a group in f16 is read as f32, its values as f16.
     # A binding has one element type, so there are two of one buffer.
-    tails = {"tails": x} if prologue.in_f16 else {}
+    apart = prologue.in_f16 or prologue.form == "f16_columns"
+    tails = {"tails": x} if apart else {}
     return Launch(
         Spec.dense((*columns, m), F32),
         {"weights": weight, "x": x, "addend": x, **tails},
@@ -408,6 +411,8 @@ def _rows(x: Array, k: int, prologue: Prologue) -> Array:
         return values * f16_norm_factor(x, prologue.eps)
     if prologue.form == "f16_rows":
         return f16_row_values(x)
+    if prologue.form == "f16_columns":
+        return f16_columns_values(x, k)
     if prologue.form == "q16":
         return q16_values(x) * f16_norm_factor(x, prologue.eps)
     if prologue.form == "q8":

@@ -36,6 +36,13 @@ def select_portable(launch: Launch, capabilities: Capabilities) -> Launch:
         The device shows a kernel too few buffers, or rows that belong together lie in several.
     """
     require_whole(launch)
+    form = get_attributes(launch).prologue.form
+    require(
+        form not in ("f16_rows", "f16_columns"),
+        DeviceError,
+        f"linear: the device has no kernel for x in {form}; needs a GPU with arithmetic in f16, "
+        "for f16_rows with matrix units, or the values as they are",
+    )
     _require_bindings(launch, capabilities)
     epilogue, prologue = get_attributes(launch).epilogue, get_attributes(launch).prologue
     # Other attributes save a dispatch and cost more than the ops that they replace.

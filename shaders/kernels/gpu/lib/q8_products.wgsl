@@ -13,7 +13,7 @@ fn multiply(row: u32, col: u32, sums: ptr<function, array<f32, SUMS>>) {
     for (var s = 0u; s < SLAB; s++) {
         // @unroll
         for (var step = 0u; step < STEPS; step++) {
-            let x_at = s * 2u * TILE_N + col;
+            let x_at = (col * SLAB + s) * 3u;
             let w_at = s * W_PLANE + row + step * STEP_ROWS * LANE_ROWS;
             var dots: array<i32, DOTS>;
             begin_dots(&dots);
@@ -21,17 +21,17 @@ fn multiply(row: u32, col: u32, sums: ptr<function, array<f32, SUMS>>) {
             if weights_TWO_SCALES {
                 var second: array<i32, DOTS>;
                 begin_dots(&second);
-                add_dots(x_at + TILE_N, w_at + TILE_M, &second);
+                add_dots(x_at + 1u, w_at + TILE_M, &second);
                 add_two_scales(s, step, row, col, &dots, &second, sums);
             } else {
-                add_dots(x_at + TILE_N, w_at + TILE_M, &dots);
+                add_dots(x_at + 1u, w_at + TILE_M, &dots);
                 add_products(s, step, row, col, &dots, sums);
             }
         }
         if MINIMA {
-            add_minima(s, 1u, 2u, row, col, sums);
+            add_minima(s, false, row, col, sums);
             if weights_TWO_SCALES {
-                add_minima(s, TAILS - 1u, 3u, row, col, sums);
+                add_minima(s, true, row, col, sums);
             }
         }
     }
@@ -54,7 +54,7 @@ fn add_dots(x_at: u32, w_at: u32, dots: ptr<function, array<i32, DOTS>>) {
     var w: array<vec4<u32>, STEP_ROWS>;
     // @unroll
     for (var c = 0u; c < COLS; c++) {
-        x[c] = tile_x[x_at + c];
+        x[c] = tile_x[x_at + c * SLAB * 3u];
     }
     // @unroll
     for (var r = 0u; r < STEP_ROWS; r++) {
@@ -119,23 +119,35 @@ fn add_two_scales(
     }
 }
 
-fn add_minima(s: u32, tail: u32, scale: u32, row: u32, col: u32, sums: ptr<function, array<f32, SUMS>>) {
+// Adds the minima of groups, or with TWO_SCALES of their first halves or second ones.
+fn add_minima(s: u32, second: bool, row: u32, col: u32, sums: ptr<function, array<f32, SUMS>>) {
+    var x_sums: array<f32, COLS>;
+    // @unroll
+    for (var c = 0u; c < COLS; c++) {
+        let both_c = tail_at(s, 1u, col + c);
+        x_sums[c] = both_c;
+        if weights_TWO_SCALES {
+            let first_c = tail_at(s, 2u, col + c);
+            x_sums[c] = select(first_c, both_c - first_c, second);
+        }
+    }
     // @unroll
     for (var r = 0u; r < ROWS; r++) {
-        let minimum_r = scale_at(s, scale, r, row);
+        let minimum_r = scale_at(s, select(2u, 3u, second) % SCALES, r, row);
         // @unroll
         for (var c = 0u; c < COLS; c++) {
             let sum_c = (*sums)[r * COLS + c];
-            (*sums)[r * COLS + c] = fma(tail_at(s, tail, col + c), minimum_r, sum_c);
+            (*sums)[r * COLS + c] = fma(x_sums[c], minimum_r, sum_c);
         }
     }
 }
 
-// A number of a group: of the scales of a thread's row, of the tails of a column.
+// A number of a group of a thread's row.
 fn scale_at(s: u32, plane: u32, r: u32, row: u32) -> f32 {
     return scales[(s * SCALES + plane) * TILE_M + (r / 4u * LANE_ROWS + row) * 4u + r % 4u];
 }
 
-fn tail_at(s: u32, plane: u32, col: u32) -> f32 {
-    return tails[(s * TAILS + plane) * TILE_N + col];
+// A number of a group of a column: its scale, its sum, that of its first half, or of its squares.
+fn tail_at(s: u32, number: u32, col: u32) -> f32 {
+    return bitcast<f32>(tile_x[(col * SLAB + s) * 3u + 2u][number]);
 }

@@ -6,15 +6,16 @@
 // for each half the minimum of the second half, and its scale.
 
 const W_PLANE: u32 = 2u * TILE_M + 4u;
+// Vectors of the columns of a slab, as they lie in memory: three a group, its quants and its numbers.
+const X_VECTORS: u32 = 3u * TILE_N * SLAB;
 
 // First halves of groups, then second ones.
 var<workgroup> tile_w: array<vec4<u32>, SLAB * W_PLANE>;
-var<workgroup> tile_x: array<vec4<u32>, SLAB * 2u * TILE_N>;
+var<workgroup> tile_x: array<vec4<u32>, X_VECTORS>;
 var<workgroup> scales: array<f32, SLAB * SCALES * TILE_M>;
-var<workgroup> tails: array<f32, SLAB * TAILS * TILE_N>;
 
 // Words of weights stay packed until their slab is put: these are fewer registers.
-struct Slab { w: array<weights_Words, W_ITEMS>, x: array<Column, X_ITEMS> }
+struct Slab { w: array<weights_Words, W_ITEMS>, x: array<vec4<u32>, X_ITEMS> }
 // Where the groups of an item begin.
 struct Starts { w: array<u32, W_ITEMS>, x: array<u32, X_ITEMS> }
 
@@ -27,10 +28,12 @@ fn starts_of(first_row: u32, first_col: u32, lane: u32) -> Starts {
     }
     // @unroll
     for (var j = 0u; j < X_ITEMS; j++) {
-        let i_j = lane + j * WG;
-        // Surplus columns repeat the last one, and are not stored.
-        let col_j = min(first_col + i_j / SLAB, params.n - 1u);
-        starts.x[j] = params.x_offset / 12u + col_j * params.groups + i_j % SLAB;
+        // Surplus threads repeat the last vector, surplus columns the last one, and are not stored.
+        let i_j = min(lane + j * WG, X_VECTORS - 1u);
+        let group_j = i_j / 3u % SLAB;
+        let col_j = i_j / (3u * SLAB);
+        let first_j = params.x_offset / 12u + min(first_col + col_j, params.n - 1u) * params.groups;
+        starts.x[j] = x_vector(first_j + group_j, i_j % 3u);
     }
     return starts;
 }
@@ -44,7 +47,7 @@ fn brought(starts: Starts, g: u32, lane: u32) -> Slab {
     }
     // @unroll
     for (var j = 0u; j < X_ITEMS; j++) {
-        slab.x[j] = x_column(starts.x[j] + g, lane);
+        slab.x[j] = x_at(starts.x[j], g);
     }
     return slab;
 }
@@ -62,9 +65,11 @@ fn put_slab(
     }
     // @unroll
     for (var j = 0u; j < X_ITEMS; j++) {
-        (*squares)[j] = fma(slab.x[j].squares, counts, (*squares)[j]);
-        if TILE_N * SLAB % WG == 0u || lane + j * WG < TILE_N * SLAB {
-            put_column(slab.x[j], lane + j * WG);
+        if X_VECTORS % WG == 0u || lane + j * WG < X_VECTORS {
+            tile_x[lane + j * WG] = slab.x[j];
+        }
+        if NORMED && (lane + j * WG) % 3u == 2u {
+            (*squares)[j] = fma(bitcast<f32>(slab.x[j].w), counts, (*squares)[j]);
         }
     }
 }
@@ -95,21 +100,4 @@ fn centred(quants: vec4<u32>) -> vec4<u32> {
         return quants;
     }
     return (quants + vec4<u32>((128u - OFFSET) * 0x01010101u)) ^ vec4<u32>(0x80808080u);
-}
-
-fn put_column(x: Column, i: u32) {
-    let col = i / SLAB;
-    let at = i % SLAB * 2u * TILE_N + col;
-    tile_x[at] = x.low;
-    tile_x[at + TILE_N] = x.high;
-    let place = i % SLAB * TAILS * TILE_N + col;
-    tails[place] = x.scale;
-    if MINIMA {
-        if weights_TWO_SCALES {
-            tails[place + TILE_N] = x.first;
-            tails[place + (TAILS - 1u) * TILE_N] = x.sum - x.first;
-        } else {
-            tails[place + TILE_N] = x.sum;
-        }
-    }
 }

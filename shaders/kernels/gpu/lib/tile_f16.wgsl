@@ -17,7 +17,7 @@ var<workgroup> w_powers: array<f32, TILE_M>;
 var<workgroup> x_powers: array<f32, TILE_N>;
 
 struct Slab { w: array<rows_Item, W_ITEMS>, x: array<columns_Item, X_ITEMS>, g: u32 }
-// Where the rows and columns of a thread begin: rows in groups of 32, columns by X_STEP a group.
+// Where the rows and columns of a thread begin, in groups of 32 and in vectors.
 struct Starts { w: array<u32, W_ITEMS>, x: array<u32, X_ITEMS> }
 
 // The items of a thread in group `g` of each row and column.
@@ -30,7 +30,7 @@ fn brought(starts: Starts, g: u32) -> Slab {
     }
     // @unroll
     for (var j = 0u; j < X_ITEMS; j++) {
-        slab.x[j] = columns_item(starts.x[j] + g * X_STEP);
+        slab.x[j] = columns_item(starts.x[j] + g * 8u);
     }
     return slab;
 }
