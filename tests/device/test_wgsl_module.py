@@ -221,6 +221,38 @@ def test_loops_that_cannot_be_unrolled_are_errors(compose, text, message):
         compose(main=text)
 
 
+TURNS = """\
+fn f(n: u32) {{
+    var before: u32;
+    for (var i = 0u; i < n; i++) {{
+        {declared}
+    }}
+    var after: vec2<u32>;
+}}
+"""
+
+
+@pytest.mark.parametrize("loop", ["for (var i = 0u; i < n; i++) {", "while n > 0u {", "loop {"])
+def test_a_variable_without_a_value_in_a_loop_is_an_error(compose, loop):
+    """naga 29 does not make it zero in each turn."""
+    text = TURNS.format(declared="if i > 1u {\nvar sums: array<f32, 4>;\n}")
+    text = text.replace("for (var i = 0u; i < n; i++) {", loop)
+    with pytest.raises(ShaderError, match=r"main\.wgsl:5: var sums .* = array<f32, 4>\(\);"):
+        compose(main=text)
+
+
+@pytest.mark.parametrize(
+    "declared", ["var sum = 0.0;", "var sum: f32 = 0.0;", "let x = 1u;", "// var sum: f32;"]
+)
+def test_other_variables_in_loops_are_taken(compose, declared):
+    assert "before" in compose(main=TURNS.format(declared=declared)).text
+
+
+def test_a_variable_in_a_loop_that_is_unrolled_needs_no_value(compose):
+    text = TURNS.format(declared="var sum: f32;").replace("    for", "    // @unroll\n    for")
+    assert compose(main=text.replace("i < n", "i < 2u")).text.count("var sum: f32;") == 2
+
+
 BINDINGS = """\
 // @group(0) @binding(7) var<storage, read> commented: array<f32>;
 @group(0) @binding(4) var<uniform> params: Params;

@@ -55,7 +55,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
             }
         }
         let next = min(g, params.groups - 1u);
-        var slab: Slab;
+        var slab = Slab();
         if AHEAD {
             slab = channels(starts, seen, next, of_tap);
         }

@@ -52,6 +52,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     let col = own % ACROSS * BLOCK_N;
     let starts = starts_of(first_row, first_col, lane);
     var sums: array<MatrixSums, RM * RN>;
+    var rows: array<MatrixRows, RM>;
     let begin = first_group(group);
     let end = end_group(begin);
     put_slab(brought(starts, begin), lane);
@@ -62,7 +63,6 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         // @unroll
         for (var k = 0u; k < STEPS; k++) {
             let at_k = k * (MAT_K / 4u);
-            var rows: array<MatrixRows, RM>;
             // @unroll
             for (var i = 0u; i < RM; i++) {
                 rows[i] = subgroupMatrixLoad<MatrixRows, row_major>(&tile_w, (row + i * MAT_M) * STRIDE + at_k, STRIDE);

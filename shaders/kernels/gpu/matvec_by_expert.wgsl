@@ -37,7 +37,7 @@ fn compute_task(task: Task, lane: u32) {
     }
     var sums: array<f32, SUMS>;
     for (var i = lane; i < params.groups * 8u / share_VECTORS; i += WG) {
-        var words: array<weights_Words, SOURCES>;
+        var words = array<weights_Words, SOURCES>();
         // @unroll
         for (var r = 0u; r < SOURCES; r++) {
             words[r] = weights_words(rows[r] + i);

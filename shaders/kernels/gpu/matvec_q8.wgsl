@@ -115,12 +115,12 @@ fn sums_of_a_lane(first_row: u32, first_col: u32, lane: u32, first: u32) -> arra
     for (var i = first - own; i < select(steps, STRIDE, ONCE); i += STRIDE) {
         // @unroll
         for (var t = 0u; t < GROUPS_AT_ONCE; t++) {
-            var words_t: array<weights_Words, SOURCES>;
+            var words_t = array<weights_Words, SOURCES>();
             // @unroll
             for (var r = 0u; r < SOURCES; r++) {
                 words_t[r] = iteration_words(planes[r], rows[r] + i, t);
             }
-            var weights_t: array<Group, SOURCES>;
+            var weights_t = array<Group, SOURCES>();
             // @unroll
             for (var r = 0u; r < SOURCES; r++) {
                 weights_t[r] = weights_group(words_t[r], iteration_group(rows[r] + i, t), place);

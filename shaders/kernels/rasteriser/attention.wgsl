@@ -50,8 +50,8 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         let begin = first_in_turn(tokens.seen.x, group.z, tile);
         for (var start = begin; start < end; start += params.splits * tile) {
             // Surplus positions repeat the last one, unseen.
-            var keys: array<u32, POSITIONS>;
-            var values: array<u32, POSITIONS>;
+            var keys = array<u32, POSITIONS>();
+            var values = array<u32, POSITIONS>();
             // @unroll
             for (var p = 0u; p < POSITIONS; p++) {
                 let at_p = min(start + p * width + lane, end - 1u);
@@ -106,7 +106,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
 fn put_rounded(first_group: u32, column: u32) {
     workgroupBarrier();
     for (var g = column; g < params.v_vec4s / 8u; g += WG) {
-        var values: array<vec4<f32>, 8>;
+        var values = array<vec4<f32>, 8>();
         // @unroll
         for (var k = 0u; k < 8u; k++) {
             values[k] = result[g * 8u + k];

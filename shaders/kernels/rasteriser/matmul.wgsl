@@ -33,10 +33,10 @@ fn main(
     let first_col = group.z * COLS;
     var sums: array<f32, SOURCES * COLS>;
     for (var g = 0u; g < params.groups; g++) {
-        var values: array<array<vec4<f32>, 8>, SOURCES>;
+        var values = array<array<vec4<f32>, 8>, SOURCES>();
         // @unroll
         for (var r = 0u; r < SOURCES; r++) {
-            var row_values: array<vec4<f32>, 8>;
+            var row_values = array<vec4<f32>, 8>();
             let row_r = source_row(first_row + r % ROWS * WG, r / ROWS);
             weights_load32(params.weights_group + row_r * params.groups + g, &row_values);
             values[r] = row_values;

@@ -17,10 +17,10 @@ fn compute_task(task: Task, lane: u32) {
     let columns = column_starts(task, params.x_offset / 4u, row_length * 8u);
     var sums: array<f32, ROWS * COLS>;
     for (var g = 0u; g < row_length; g++) {
-        var values: array<array<vec4<f32>, 8>, ROWS>;
+        var values = array<array<vec4<f32>, 8>, ROWS>();
         // @unroll
         for (var r = 0u; r < ROWS; r++) {
-            var row_values: array<vec4<f32>, 8>;
+            var row_values = array<vec4<f32>, 8>();
             weights_load32(starts[r] + g, &row_values);
             values[r] = row_values;
         }

@@ -56,7 +56,7 @@ fn main(
                 for (var j = 0u; j < AT_ONCE; j++) {
                     let i = first + j;
                     let groups = reader_groups(rows, heads, block, i);
-                    var values: array<Column, COLS>;
+                    var values = array<Column, COLS>();
                     // @unroll
                     for (var c = 0u; c < COLS; c++) {
                         values[c] = x_column(columns[c] + block + i, lane);

@@ -27,7 +27,7 @@ fn compute_task(task: Task, lane: u32) {
     }
     var sums: array<f32, ROWS * COLS>;
     for (var block = 0u; block < row_length; block += BLOCK) {
-        var heads: array<weights_Head, ROWS>;
+        var heads = array<weights_Head, ROWS>();
         // @unroll
         for (var r = 0u; r < ROWS; r++) {
             heads[r] = weights_head(starts[r] + block);
@@ -35,7 +35,7 @@ fn compute_task(task: Task, lane: u32) {
         // @unroll
         for (var i = 0u; i < BLOCK; i++) {
             let g = block + i;
-            var values: array<Column, COLS>;
+            var values = array<Column, COLS>();
             // @unroll
             for (var c = 0u; c < COLS; c++) {
                 values[c] = x_column(columns[c] + g, lane);

@@ -60,7 +60,7 @@ fn main(
             starts[r] = weight_start(row_r, row_length, source_PARTS);
         }
         for (var g = 0u; g < row_length; g++) {
-            var vec4s: array<vec4<f32>, COLS>;
+            var vec4s = array<vec4<f32>, COLS>();
             // @unroll
             for (var c = 0u; c < COLS; c++) {
                 vec4s[c] = x_raised(columns[c] + g * 8u);
@@ -69,10 +69,10 @@ fn main(
             for (var p = 0u; p < source_PARTS; p++) {
                 // @unroll
                 for (var b = 0u; b < LOADS; b++) {
-                    var values: array<array<vec4<f32>, source_VEC4S>, ROWS_PER_LOAD>;
+                    var values = array<array<vec4<f32>, source_VEC4S>, ROWS_PER_LOAD>();
                     // @unroll
                     for (var r = 0u; r < ROWS_PER_LOAD; r++) {
-                        var row_values: array<vec4<f32>, source_VEC4S>;
+                        var row_values = array<vec4<f32>, source_VEC4S>();
                         source_part(starts[b * ROWS_PER_LOAD + r] + (g * source_PARTS + p) * PART_STEP, &row_values);
                         values[r] = row_values;
                     }

@@ -46,8 +46,8 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     let stride = width * POSITIONS;
     let range = range_of(first / params.group, (last - 1u) / params.group, split, stride);
     for (var start = range.x; start < range.y; start += stride) {
-        var keys: array<u32, POSITIONS>;
-        var values: array<u32, POSITIONS>;
+        var keys = array<u32, POSITIONS>();
+        var values = array<u32, POSITIONS>();
         // @unroll
         for (var p = 0u; p < POSITIONS; p++) {
             // Surplus keys repeat the last one, unseen.

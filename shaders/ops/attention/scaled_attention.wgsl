@@ -55,7 +55,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         let count = min(WG, range.y - start);
         let key = start + min(lane, count - 1u);
         var scores = products(k_at + key * params.k_strides.y);
-        var seen: array<bool, QUERIES>;
+        var seen = array<bool, QUERIES>();
         // @unroll
         for (var t = 0u; t < QUERIES; t++) {
             let token_t = min(first + t, params.tokens - 1u);
@@ -70,7 +70,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
             weights[t * WG + lane] = select(LOWEST, scores[t], seen[t]);
         }
         workgroupBarrier();
-        var highest: array<f32, QUERIES>;
+        var highest = array<f32, QUERIES>();
         // @unroll
         for (var t = 0u; t < QUERIES; t++) {
             var most = largest[t];

@@ -56,8 +56,8 @@ fn main(
                 let of_tap = weights_of(tap);
                 let tap_at = (of_tap.y * params.weight_depth + of_tap.z * params.weight_height
                     + of_tap.w * params.weight_width) / 4u;
-                var origin: array<u32, PIXELS>;
-                var inside: array<bool, PIXELS>;
+                var origin = array<u32, PIXELS>();
+                var inside = array<bool, PIXELS>();
                 // @unroll
                 for (var p = 0u; p < PIXELS; p++) {
                     let at_p = met(places[p], tap);

@@ -19,7 +19,7 @@ fn group_row(row: u32, lane: u32) {
     var best = 0u;  // less than any value's
     var place = 0u;
     for (var begin = lane; begin < params.cols; begin += AT_ONCE * WG) {
-        var found: array<u32, AT_ONCE>;
+        var found = array<u32, AT_ONCE>();
         // @unroll
         for (var t = 0u; t < AT_ONCE; t++) {
             found[t] = key_of_f32(x_load(start + min(begin + t * WG, params.cols - 1u)));

@@ -38,7 +38,7 @@ fn main(
     var sums: array<f32, SUMS>;
     for (var g = lane; g < params.groups; g += WG) {
         for (var r = 0u; r < SOURCES; r++) {
-            var values: array<vec4<f32>, 8>;
+            var values = array<vec4<f32>, 8>();
             let source = source_row(first_row + r % ROWS, r / ROWS);
             weights_load32(params.weights_group + source * params.groups + g, &values);
             for (var c = 0u; c < COLS; c++) {

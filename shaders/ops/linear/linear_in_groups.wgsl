@@ -51,7 +51,7 @@ fn row_of_column(row: u32, col: u32) -> f32 {
     for (var g = 0u; g < params.groups; g++) {
         let values = x_values(col, g);
         for (var s = 0u; s < SOURCES; s++) {
-            var weights: array<vec4<f32>, 8>;
+            var weights = array<vec4<f32>, 8>();
             let source = source_row(row, s);
             weights_load32(params.weights_group + source * params.groups + g, &weights);
             // @unroll

@@ -22,7 +22,7 @@ fn compute_row(row: u32, lane: u32, width: u32) {
     let sum = row_reduce_sum(squares.x + squares.y + squares.z + squares.w, lane);
     let inverse = 1.0 / sqrt(sum / f32(params.groups * 32u) + params.eps);
     for (var g = lane; g < params.groups; g += width) {
-        var values: array<vec4<f32>, 8>;
+        var values = array<vec4<f32>, 8>();
         // @unroll
         for (var k = 0u; k < 8u; k++) {
             values[k] = x_load4(start + g * 8u + k) * inverse;

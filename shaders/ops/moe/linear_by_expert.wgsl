@@ -31,7 +31,7 @@ fn compute_pair(task: Task, pair: u32, lane: u32) {
     let x_at = begin + x_row(pair) * params.groups * 8u;
     var sums: array<f32, SUMS>;
     for (var g = lane; g < params.groups; g += WG) {
-        var values: array<vec4<f32>, 8>;
+        var values = array<vec4<f32>, 8>();
         for (var r = 0u; r < SOURCES; r++) {
             let row = local + r % ROWS;
             if row < params.weights_rows && task.row + r % ROWS < params.m {

@@ -51,7 +51,7 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
         bias = bias_load(params.bias_offset + channel * params.bias_strides.w);
     }
     for (var token = run.first; token < run.end; token += BLOCK) {
-        var block: array<f32, BLOCK>;
+        var block = array<f32, BLOCK>();
         // @unroll
         for (var j = 0u; j < BLOCK; j++) {
             let at = min(token + j, run.end - 1u) * params.x_strides.z + channel * params.x_strides.w;

@@ -36,6 +36,8 @@ _IMPORT = re.compile(r"^// @import (?P<path>[\w/]+)(?: as (?P<name>\w+))?\s*$")
 _PARAMETER = re.compile(
     r"^(?P<head>(?:alias|const|override) (?P<name>\w+)(?:\s*:\s*(?P<type>\w+))?[^=;]*= )[^;]+;"
 )
+_NO_VALUE = re.compile(r"^\s*var(?:<function>)?\s+(?P<name>\w+)\s*:\s*(?P<type>[^=;]+);")
+_LOOP_HEAD = re.compile(r"^\s*(?:for|while|loop)\b")
 _LOOP = re.compile(
     r"^(?P<indent>\s*)for \(var (?P<name>\w+)(?:: \w+)? = (?P<low>\w+); "
     r"(?P=name) < (?P<high>\w+); (?P=name)(?:\+\+| \+= 1u?)\) \{$"
@@ -184,6 +186,34 @@ def _literal(text: str, constants: Mapping[str, str], origin: Origin) -> int:
     if not value.isdigit():
         raise ShaderError(f"{origin}: @unroll needs literal bounds, {text} is {value}")
     return int(value)
+
+
+def require_values(lines: Sequence[tuple[str, Origin]]) -> None:
+    """Refuse variables without a value inside loops, where they keep that of the turn before.
+
+    WGSL has them zero in each turn; naga 29 does not write that (gfx-rs/wgpu#9489).
+
+    Raises
+    ------
+    ShaderError
+        There is one; its file and line, and what to write.
+    """
+    depth = 0
+    loops: list[int] = []
+    for line, origin in lines:
+        code = line.partition("//")[0]
+        found = _NO_VALUE.match(code)
+        if found and loops:
+            name, kind = found["name"], found["type"].strip()
+            raise ShaderError(
+                f"{origin}: var {name} has no value in a loop, some compilers keep that of the "
+                f"turn before; write var {name} = {kind}();"
+            )
+        if _LOOP_HEAD.match(code):
+            loops.append(depth)
+        depth += code.count("{") - code.count("}")
+        while loops and depth <= loops[-1]:
+            loops.pop()
 
 
 def rename_merged(

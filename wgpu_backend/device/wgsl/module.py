@@ -16,7 +16,14 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Literal
 
-from wgpu_backend.device.wgsl.composer import Choice, Composer, Origin, rename_merged, unroll
+from wgpu_backend.device.wgsl.composer import (
+    Choice,
+    Composer,
+    Origin,
+    rename_merged,
+    require_values,
+    unroll,
+)
 from wgpu_backend.errors import ShaderError
 from wgpu_backend.graph.wgsl_source import Source, display, stem
 
@@ -240,6 +247,7 @@ def _load(path: Source, choices: tuple[tuple[str, Choice], ...], trusted: bool) 
         known = ", ".join(sorted({*composer.constants, *composer.modules})) or "nothing to choose"
         raise ShaderError(f"{display(path)} declares no {', '.join(unknown)}, it has {known}")
     lines = rename_merged(unroll(lines, composer.constants), composer.merged)
+    require_values(lines)
     text, bindings = _number_bindings("\n".join(line for line, _ in lines))
     origins = tuple(origin for _, origin in lines)
     params = _params(text, origins)

@@ -24,14 +24,14 @@ fn products(keys: array<u32, POSITIONS>, queries: vec2<u32>, lane: u32, width: u
     var sums = array<f32, ROWS * POSITIONS>();
     for (var first = 0u; first < params.k_vec4s; first += width) {
         let count = min(width, params.k_vec4s - first);
-        var parts: array<vec4<f32>, ROWS>;
+        var parts = array<vec4<f32>, ROWS>();
         // @unroll
         for (var r = 0u; r < ROWS; r++) {
             let query_r = of_row(r, width, queries.x, queries.y);
             parts[r] = q_load4(query_r + 4u * (first + min(lane, count - 1u)));
         }
         for (var i = 0u; i < count; i++) {
-            var values: array<vec4<f32>, POSITIONS>;
+            var values = array<vec4<f32>, POSITIONS>();
             // @unroll
             for (var p = 0u; p < POSITIONS; p++) {
                 values[p] = k_load4(keys[p] + first + i);
