@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.text.grammar.matchers import matcher_of, takes
+from tests.text.grammar.random_grammars import LlamaCpp, RandomGrammar, differences
 from tests.text.grammar.walks import allowed
 from tests.text.tokenizer.vocabularies import CONTROL, USER_DEFINED, byte_pairs
 from wgpu_backend.errors import GrammarError
@@ -23,39 +25,6 @@ from wgpu_backend.text.tokenizer import Tokenizer
 VERDICTS = json.loads(Path(__file__).with_name("gbnf_verdicts.json").read_text("utf-8"))
 
 
-class _Bytes:
-    eos_token_id, bos_token_id = 256, None
-    tokens = (*(bytes([i]) for i in range(256)), b"<end>")
-    special_token_ids = (256,)
-
-    def __call__(self, text):
-        return list(text)
-
-
-@cache
-def _library():
-    from llguidance import LLTokenizer, TokenizerWrapper
-
-    return LLTokenizer(TokenizerWrapper(_Bytes()))
-
-
-def matcher_of(source):
-    from llguidance import LLMatcher
-
-    made = LLMatcher(_library(), LLMatcher.grammar_from_lark(source), log_level=0)
-    assert not made.is_error(), made.get_error()
-    return made
-
-
-def takes(matcher, text):
-    """Whether a whole text fits, byte by byte."""
-    matcher, data = matcher.deep_copy(), list(text.encode())
-    if matcher.validate_tokens(data) < len(data):
-        return False
-    matcher.consume_tokens(data)
-    return matcher.is_accepting()
-
-
 @pytest.mark.parametrize("part", range(8))
 def test_texts_fit_as_they_do_in_llama_cpp(part):
     wrong = []
@@ -64,6 +33,31 @@ def test_texts_fit_as_they_do_in_llama_cpp(part):
         for texts, wanted in zip(VERDICTS[source], (True, False), strict=True):
             wrong += [(source, text) for text in texts if takes(matcher, text) != wanted]
     assert wrong == []
+
+
+def _is_translated(seed):
+    try:
+        write_lark(parse_gbnf(RandomGrammar(seed).text, {}, 256))
+    except GbnfError:
+        return False
+    return True
+
+
+def test_random_grammars_are_translated_or_told_wrong():
+    assert sum(map(_is_translated, range(60))) > 20
+
+
+@pytest.mark.slow
+def test_many_random_grammars_are_translated_or_told_wrong():
+    assert sum(map(_is_translated, range(100, 1100))) > 400
+
+
+@pytest.mark.slow
+def test_random_grammars_have_llama_cpp_s_verdicts():
+    pytest.importorskip("xllamacpp", reason="no llama.cpp to compare with")
+    with LlamaCpp() as peer:
+        assert [each for seed in range(200) for each in differences(seed, peer)] == []
+        assert peer.answered > 60
 
 
 WRONG = {
