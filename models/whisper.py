@@ -14,39 +14,13 @@ from typing import cast
 from wgpu_backend import nn
 from wgpu_backend.ml.backend import Backend
 from wgpu_backend.ml.tensor import Tensor
+from wgpu_backend.nn.audio.blocks import STRIDE, Convolution
 from wgpu_backend.nn.audio.mel import FRAMES
 from wgpu_backend.nn.batch import Batch
 from wgpu_backend.nn.decoder import Decoder
 from wgpu_backend.nn.encoder import Encoder
 from wgpu_backend.nn.model import PromptEncoder, architecture
 from wgpu_backend.nn.model_inputs import ModelInput, TokenInput
-
-TAPS = 3
-# Frames of 10 ms that make one state of the encoder.
-STRIDE = 2
-
-
-class Convolution(nn.Module):
-    """A convolution over time, of width 3, and GELU.
-
-    Parameters
-    ----------
-    inputs, outputs : int
-        Channels.
-    """
-
-    weight: Tensor = nn.weight("weight", "outputs", "inputs", TAPS)
-    bias: Tensor = nn.weight("bias", "outputs")
-
-    def __init__(self, inputs: int, outputs: int) -> None:
-        self.inputs, self.outputs = inputs, outputs
-
-    def __call__(self, x: Tensor, stride: int) -> Tensor:
-        """Map (frames, inputs) to (frames / stride, outputs)."""
-        # Published weights have the taps last, the op has the channels there.
-        taps = self.weight.permute(0, 2, 1)
-        y = x.reshape(1, *x.shape).conv1d(taps, stride, 1).reshape(-1, self.outputs)
-        return nn.activated("gelu_erf", y.add(self.bias))
 
 
 class WhisperEncoder(Encoder):
@@ -80,8 +54,8 @@ class WhisperEncoder(Encoder):
 
     def embed(self, batch: Batch) -> Tensor:
         """Return the states before the first layer: (tokens, width)."""
-        frames = batch.inputs[FRAMES].reshape(-1, self.bands)
-        x = self.second(self.first(frames, 1), STRIDE)
+        frames = batch.inputs[FRAMES].reshape(1, -1, self.bands)
+        x = self.second(self.first(frames), STRIDE).reshape(-1, self.width)
         # Padding has position -1, which is not a row of the table.
         positions = batch.positions.maximum(batch.context.from_ints([0]))
         return x.add(self.state_positions(positions))

@@ -50,7 +50,7 @@ class Case:
     def load(self, device: str) -> wb.LanguageModel:
         mmproj = self.folder / "mmproj.gguf" if self.file == "model.gguf" else None
         path = self.folder / self.file
-        return wb.load(path, device=device, exact=True, kv_dtype="f32", mmproj=mmproj)
+        return wb.load(path, device=device, exact=True, kv_dtype="f32", num_ctx=2048, mmproj=mmproj)
 
     @property
     def prompt(self) -> str:
@@ -59,7 +59,13 @@ class Case:
 
     @property
     def images(self) -> list[Path]:
-        return [self.folder / f"picture{i}.png" for i in range(self.pictures)]
+        files = [self.folder / f"picture{i}.png" for i in range(self.pictures)]
+        return [] if self.sounds else files
+
+    @property
+    def sounds(self) -> list[Path]:
+        files = [self.folder / f"sound{i}.wav" for i in range(self.pictures)]
+        return files if files[0].exists() else []
 
     def reference(self, name: str) -> np.ndarray:
         with np.load(self.folder / "reference.npz") as arrays:
@@ -68,7 +74,7 @@ class Case:
 
 def tokens_differ(model: wb.LanguageModel, case: Case) -> int | None:
     """Tokens that differ from transformers'; None if there are more or fewer of them."""
-    prompt = model._raw_prompt(case.prompt, case.images)
+    prompt = model._raw_prompt(case.prompt, case.images, case.sounds)
     ids, media = case.reference("input_ids"), case.reference("media")
     if len(prompt.tokens) != len(ids):
         return None
@@ -78,7 +84,7 @@ def tokens_differ(model: wb.LanguageModel, case: Case) -> int | None:
 
 def figures(model: wb.LanguageModel, case: Case) -> dict[str, float]:
     """NMSE of rows and logits, tokens that differ, and equal greedy tokens."""
-    prompt = model._raw_prompt(case.prompt, case.images)
+    prompt = model._raw_prompt(case.prompt, case.images, case.sounds)
     embeds = case.reference("embeds")
     rows = np.concatenate([model.towers.encode(each) for each in prompt.placed])
     made: dict[str, float] = {}
@@ -86,7 +92,10 @@ def figures(model: wb.LanguageModel, case: Case) -> dict[str, float]:
     made["embeds"] = nmse(rows, embeds.reshape(rows.shape)) if same else float("inf")
     differ = tokens_differ(model, case)
     made["tokens"] = float("inf") if differ is None else differ
-    logits, wanted = model.logits(case.prompt, images=case.images), case.reference("logits")
+    logits, wanted = (
+        model.logits(case.prompt, images=case.images, audio=case.sounds),
+        case.reference("logits"),
+    )
     made["logits"] = nmse(logits, wanted) if logits.shape == wanted.shape else float("inf")
     made["greedy"] = min(greedy(model, prompt, int(wanted[-1].argmax())))
     return made
@@ -134,7 +143,7 @@ def ready(options: argparse.Namespace) -> Iterator[Path]:
             if subprocess.run(command, stdout=subprocess.DEVNULL, check=False).returncode:
                 Console(stderr=True).print(f"{name}: the tool could not make it")
                 continue
-        if (folder / "picture0.png").exists():
+        if any((folder / name).exists() for name in ("picture0.png", "sound0.wav")):
             yield folder
 
 

@@ -24,6 +24,7 @@ from wgpu_backend.engine.sessions import Session, Sessions, Stats
 from wgpu_backend.engine.towers import Towers
 from wgpu_backend.errors import OptionError
 from wgpu_backend.files.media.pictures import Source
+from wgpu_backend.files.media.sounds import Source as Sound
 from wgpu_backend.text.grammar import Grammar, GrammarVocabulary, Matcher
 from wgpu_backend.text.tokenizer import Tokenizer
 
@@ -71,6 +72,7 @@ class Answers:
         system: str | None = None,
         raw: bool = False,
         images: Sequence[Source] = (),
+        audio: Sequence[Sound] = (),
         options: Options | None = None,
         num_predict: int | None = None,
         stop: str | Iterable[str] | None = None,
@@ -85,6 +87,7 @@ class Answers:
         system: str | None = None,
         raw: bool = False,
         images: Sequence[Source] = (),
+        audio: Sequence[Sound] = (),
         options: Options | None = None,
         num_predict: int | None = None,
         stop: str | Iterable[str] | None = None,
@@ -98,6 +101,7 @@ class Answers:
         system: str | None = None,
         raw: bool = False,
         images: Sequence[Source] = (),
+        audio: Sequence[Sound] = (),
         options: Options | None = None,
         num_predict: int | None = None,
         stop: str | Iterable[str] | None = None,
@@ -116,6 +120,8 @@ class Answers:
             a template. Pictures stand at ``<__media__>`` or the model's own token for them.
         images : sequence of path, bytes, Pillow image or array
             Pictures that the prompt is about.
+        audio : sequence of path, bytes or array
+            Sounds that the prompt is about, see `files.media.sounds.load_sound`.
         options : SamplingOptions, mapping or None
             A mapping uses Ollama's names, including ``num_predict`` and ``stop``.
         num_predict : int or None
@@ -142,20 +148,22 @@ class Answers:
         prompt = text("prompt", prompt)
         system = None if system is None else text("system", system)
         if raw or self.prompter.template is None:
-            found = self._raw(prompt, images)
+            found = self._raw(prompt, images, audio)
         else:
             # Templates write a frame even for an empty system message, so that one is left out.
             messages = [{"role": "system", "content": system}] if system else []
             shown = {"images": _listed(images)} if images else {}
-            found = self._render([*messages, {"role": "user", "content": prompt, **shown}])
+            parts = [{"type": "audio", "audio": each} for each in _listed(audio, "audio")]
+            content = [*parts, {"type": "text", "text": prompt}] if parts else prompt
+            found = self._render([*messages, {"role": "user", "content": content, **shown}])
         return self._answer("generate", found, how, stream=stream, form=format)
 
-    def _raw(self, prompt: str, images: Sequence[Source]) -> Prompt:
-        if not images:
+    def _raw(self, prompt: str, images: Sequence[Source], audio: Sequence[Sound]) -> Prompt:
+        parts = [Part("image", each) for each in _listed(images)]
+        parts += [Part("audio", each) for each in _listed(audio, "audio")]
+        if not parts:
             return Prompt(self.prompter.raw(prompt))
-        return self.towers.raw(
-            self.prompter, prompt, [Part("image", each) for each in _listed(images)]
-        )
+        return self.towers.raw(self.prompter, prompt, parts)
 
     def _render(self, messages: Sequence[Message]) -> Prompt:
         """Render a conversation, with its pictures and sounds."""
@@ -303,11 +311,12 @@ class Answers:
         return made if stream else self._session.calls.take(lambda: "".join(made))
 
 
-def _listed(images: object) -> list[object]:
-    """Return pictures as a list; one alone is refused, since bytes are a sequence as well."""
-    if not isinstance(images, list | tuple):
-        raise OptionError(f"images: {describe(images)}, needs a list of pictures")
-    return [*cast("Sequence[object]", images)]
+def _listed(sources: object, name: str = "images") -> list[object]:
+    """Return sources as a list; one alone is refused, since bytes are a sequence as well."""
+    if not isinstance(sources, list | tuple):
+        what = "pictures" if name == "images" else "sounds"
+        raise OptionError(f"{name}: {describe(sources)}, needs a list of {what}")
+    return [*cast("Sequence[object]", sources)]
 
 
 def _tokens(events: Generator[Event]) -> Iterator[int]:

@@ -35,6 +35,7 @@ from wgpu_backend.errors import (
 )
 from wgpu_backend.files.gguf.config import Config
 from wgpu_backend.files.media.pictures import Source
+from wgpu_backend.files.media.sounds import Source as Sound
 from wgpu_backend.graph.capabilities import DeviceInfo
 from wgpu_backend.graph.html_tables import binary_size, html_table
 from wgpu_backend.ml.backend import Backend
@@ -269,7 +270,11 @@ class LanguageModel(Answers):
         return Conversation(self, self._sessions)
 
     def logits(
-        self, tokens: str | Sequence[int], *, images: Sequence[Source] = ()
+        self,
+        tokens: str | Sequence[int],
+        *,
+        images: Sequence[Source] = (),
+        audio: Sequence[Sound] = (),
     ) -> NDArray[np.float32]:
         """Compute the logits after each token and row: (tokens, vocabulary).
 
@@ -280,6 +285,8 @@ class LanguageModel(Answers):
             token or ``<__media__>`` where each stands, or they come first.
         images : sequence of path, bytes, Pillow image or array
             Pictures.
+        audio : sequence of path, bytes or array
+            Sounds, which stand in the text like pictures.
 
         Raises
         ------
@@ -292,20 +299,26 @@ class LanguageModel(Answers):
         # One binding must hold the rows, 4 bytes for each logit. `limit` is halved below, because a
         # pass pads its rows to a power of two.
         limit = self.backend.executor.capabilities.max_binding_nbytes // (4 * rows)
-        prompt = self._raw_prompt(tokens, images)
+        prompt = self._raw_prompt(tokens, images, audio)
         ids = prompt.tokens if prompt.placed else token_ids(prompt.tokens, rows)
         inserted = self.towers.insert(prompt.placed) if prompt.placed else None
         limit = max(1, limit // 2)
         return self._rows("logits", ids, self._logits, limit, inserted=inserted)
 
-    def _raw_prompt(self, tokens: str | Sequence[int], images: Sequence[Source]) -> Prompt:
-        if not isinstance(tokens, str):
-            if images:
-                raise OptionError("images: need a text, which says where they stand, not token ids")
-            return Prompt([*tokens])
-        if not images:
-            return Prompt(self.prompter.raw(tokens))
+    def _raw_prompt(
+        self, tokens: str | Sequence[int], images: Sequence[Source], audio: Sequence[Sound] = ()
+    ) -> Prompt:
         parts = [Part("image", image) for image in images]
+        parts += [Part("audio", sound) for sound in audio]
+        if not isinstance(tokens, str):
+            if parts:
+                name = "images" if images else "audio"
+                raise OptionError(
+                    f"{name}: need a text, which says where they stand, not token ids"
+                )
+            return Prompt([*tokens])
+        if not parts:
+            return Prompt(self.prompter.raw(tokens))
         return self.towers.raw(self.prompter, tokens, parts)
 
     def states(self, tokens: Sequence[int]) -> NDArray[np.float32]:

@@ -26,6 +26,8 @@ from wgpu_backend.engine.prompt import Prompter
 from wgpu_backend.errors import OptionError
 from wgpu_backend.files.gguf.reader import GGUFFile
 from wgpu_backend.files.media.pictures import Source, read_pixels
+from wgpu_backend.files.media.sounds import Source as SoundSource
+from wgpu_backend.files.media.sounds import load_sound
 from wgpu_backend.files.tower_files import open_tower
 from wgpu_backend.ml.backend import Backend
 from wgpu_backend.ml.context import Context
@@ -202,7 +204,7 @@ class Towers:
         tower = self.get(part.kind)
         if part.kind == "image":
             return tower.prepare(read_pixels(cast("Source", part.source))), tower
-        raise OptionError("audio: sounds are not read yet")
+        return tower.prepare(load_sound(cast("SoundSource", part.source))), tower
 
     def raw(self, prompter: Prompter, text: str, parts: Sequence[Part]) -> Prompt:
         """Tokenize a raw prompt with pictures and sounds in place of its markers.

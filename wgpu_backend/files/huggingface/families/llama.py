@@ -145,6 +145,13 @@ class Llama(Decoder):
 _SLIDING = ("MistralForCausalLM", "MixtralForCausalLM")
 
 
+@family("VoxtralForConditionalGeneration")
+class Voxtral(Llama):
+    """The language model of Voxtral."""
+
+    harmless = (*Llama.harmless, "audio_config", "audio_token_id", "projector_hidden_act")
+
+
 @family("GraniteForCausalLM")
 class Granite(Llama):
     """Llama with multipliers."""

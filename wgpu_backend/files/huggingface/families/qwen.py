@@ -120,6 +120,16 @@ class Qwen2VL(Qwen2):
         return {**super().keys(), **_section_keys(self.rope)}
 
 
+@family("Qwen2AudioForConditionalGeneration")
+class Qwen2Audio(Qwen2):
+    """The language model of Qwen2-Audio."""
+
+    harmless = (
+        *Qwen2.harmless, "audio_config", "audio_token_index", "audio_token_id",
+        "use_sliding_window",
+    )  # fmt: skip
+
+
 @family("Qwen3VLForConditionalGeneration")
 class Qwen3VL(Qwen3):
     """The language model of Qwen3-VL."""
