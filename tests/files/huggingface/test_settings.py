@@ -15,14 +15,13 @@ import wgpu_backend as wb
 from tests.data.make_folder_settings import (
     CASES,
     COLUMNS,
-    LAYERS,
     ROWS,
     TOKENS,
     YARN,
     config_of,
-    drawn,
 )
 from tests.files.huggingface.folders import TOKENIZER, llama_tensors, safetensors, write_folder
+from tests.files.huggingface.random_configs import difference, tensors_of
 from wgpu_backend.files.huggingface.families.gemma import EmbeddingGemma
 from wgpu_backend.files.huggingface.family import families
 
@@ -30,15 +29,6 @@ DEFAULTS = json.loads((Path(__file__).parents[2] / "data" / "config_defaults.jso
 RECORDED = json.loads((Path(__file__).parents[2] / "data" / "folder_settings.json").read_text())
 # transformers' GELUs by tanh go through other constants.
 NEARLY = 2e-5
-
-
-def tensors_of(shapes):
-    names = {
-        name.replace("*", str(i), 1) if "*" in name else name: shape
-        for name, shape in shapes.items()
-        for i in range(LAYERS if "*" in name else 1)
-    }
-    return {name: drawn(name, tuple(shape)) for name, shape in names.items()}
 
 
 def numbers(path, kind):
@@ -87,6 +77,15 @@ def test_defaults_are_those_of_transformers(name):
     # A default that is not supported is refused, unless config.json has the other value.
     refused = {k: v for k, v in made.needed.items() if theirs[k] not in (None, v)}
     assert refused == ({"use_bidirectional_attention": True} if made is EmbeddingGemma else {})
+
+
+@pytest.mark.slow
+def test_random_settings_are_followed_as_transformers_does():
+    """random_configs.py beside this file drew them and recorded transformers' numbers."""
+    lines = (Path(__file__).parents[2] / "data" / "random_settings.jsonl").read_text().splitlines()
+    cases = [case for case in map(json.loads, lines) if "error" not in case]
+    assert len(cases) > 50
+    assert [case["seed"] for case in cases if difference(case) > 1e-6] == []
 
 
 LAYER = ["full_attention", "sliding_attention"]
