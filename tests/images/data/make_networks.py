@@ -6,6 +6,7 @@ shapes of tensors, and some values of each result. Weights and inputs are drawn 
 tests need neither package.
 """
 
+import inspect
 import json
 import shutil
 import tempfile
@@ -96,15 +97,36 @@ def shown(values: np.ndarray) -> np.ndarray:
     return flat[places]
 
 
-def make_network(folder: Path) -> tuple[Any, dict[str, list[int]]]:
-    """Return a network of a folder with drawn weights, and the published shapes of these."""
+def class_of(config: dict[str, Any]) -> Any:
+    """Return the class of a network."""
     import diffusers
     import transformers
+
+    name = config.get("_class_name") or config["architectures"][0]
+    return getattr(diffusers, name, None) or getattr(transformers, name)
+
+
+def shortened(config: dict[str, Any]) -> dict[str, Any]:
+    """Leave out what equals the default of the class, as files of old versions do."""
+    made = class_of(config)
+    if "architectures" in config:
+        usual = made.config_class().to_dict()
+    else:
+        usual = {k: p.default for k, p in inspect.signature(made.__init__).parameters.items()}
+    lists = {k: [*v] if isinstance(v, tuple) else v for k, v in usual.items()}
+    # The kinds of blocks are always written.
+    return {
+        k: v
+        for k, v in config.items()
+        if k.endswith("_types") or (k != "_diffusers_version" and lists.get(k, inspect) != v)
+    }
+
+
+def make_network(folder: Path) -> tuple[Any, dict[str, list[int]]]:
+    """Return a network of a folder with drawn weights, and the published shapes of these."""
     from safetensors.numpy import load_file, save_file
 
-    config = json.loads((folder / "config.json").read_text())
-    name = config.get("_class_name") or config["architectures"][0]
-    made = getattr(diffusers, name, None) or getattr(transformers, name)
+    made = class_of(json.loads((folder / "config.json").read_text()))
     with tempfile.TemporaryDirectory() as copied:
         shutil.copytree(folder, copied, dirs_exist_ok=True)
         [path] = Path(copied).glob("*.safetensors")
@@ -155,7 +177,7 @@ def recorded(name: str, inputs: dict[str, Any]) -> dict[str, Any]:
     with torch.no_grad():
         found = results(network, inputs)
     return {
-        "config": json.loads((folder / "config.json").read_text()),
+        "config": shortened(json.loads((folder / "config.json").read_text())),
         "shapes": shapes,
         "results": {
             key: [float(f"{x:.8g}") for x in shown(value.double().numpy())]
