@@ -169,6 +169,7 @@ CASES: list[tuple[str, str, dict[str, Any]]] = [
     ("neox activation", "GPTNeoX", {"hidden_act": "relu", "rotary_pct": 0.5}),
     ("neox share", "GPTNeoX", {"rope_parameters": {"partial_rotary_factor": 1.0}}),
     ("falcon activation", "Falcon", {"activation": "relu", "tie_word_embeddings": False}),
+    ("falcon yarn", "Falcon", {"rope_scaling": YARN, "max_position_embeddings": None}),
     ("falcon mamba epsilons", "FalconMamba", {"layer_norm_epsilon": 0.1, "mixer_rms_eps": 1e-2}),
     ("bert activation", "Bert", {"hidden_act": "relu"}),
 ]

@@ -83,6 +83,7 @@ class Falcon(Family):
     defaults: ClassVar[Mapping[str, object]] = {
         "activation": "gelu",
         "layer_norm_epsilon": 1e-5,
+        "max_position_embeddings": 2048,
         "tie_word_embeddings": True,
     }
     harmless = ("num_ln_in_parallel_attn",)
@@ -114,7 +115,7 @@ class Falcon(Family):
         if not s.flag("parallel_attn", default=True):
             raise s.error("parallel_attn", "is false, needs true")
         return {
-            "context_length": s.uint("max_position_embeddings", default=2048),
+            "context_length": s.uint("max_position_embeddings"),
             # llama.cpp's name for queries, keys and values whose groups have been taken apart.
             "tensor_data_layout": "jploski",
             "feed_forward_length": s.uint("ffn_hidden_size", default=4 * s.uint("hidden_size")),
