@@ -278,3 +278,18 @@ def test_messages_keep_their_other_parts():
 def test_place_needs_as_many_markers_as_pictures(model):
     with pytest.raises(OptionError, match=r"2 places.*<__media__>.*0 were given"):
         place("<__media__><__media__>", [], model.tokenizer)
+
+
+def test_several_towers_in_the_folder(folder, tmp_path):
+    """Texts are answered as ever; a picture needs one to be named."""
+    tiny_model(tmp_path / "model.gguf")
+    for name in ("mmproj-a.gguf", "mmproj-b.gguf"):
+        write_tower(tmp_path / name)
+    with wb.load(tmp_path / "model.gguf", device="cpu") as model:
+        assert not model.towers.has("image")
+        assert isinstance(model.generate("a", num_predict=2), str)
+        with pytest.raises(ModelError, match=r"mmproj-a\.gguf, mmproj-b\.gguf; name one"):
+            model.generate("a", images=[RED])
+    with wb.load(folder / "model.gguf", device="cpu") as model:
+        assert model.towers.has("image")
+        assert not model.towers.has("audio")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from wgpu_backend.cli.console import note
 from wgpu_backend.cli.failures import brief
@@ -62,6 +64,8 @@ class Chat:
         Names of the parameters that the user set.
     hides_thinking : bool
         Leave reasoning out of the output.
+    images : list of str
+        Files of pictures that the next prompt is about.
     """
 
     model: LanguageModel | ServedModel
@@ -83,6 +87,7 @@ class Chat:
     keeps: bool = True
     chosen: set[str] = field(default_factory=set[str])
     hides_thinking: bool = False
+    images: list[str] = field(default_factory=list[str])
 
     @property
     def uses_template(self) -> bool:
@@ -97,7 +102,14 @@ class Chat:
         return None if template is None else read_template(self.model.backend.config)
 
     def ask(self, prompt: str) -> Reply:
-        """Print the answer to a prompt, and add both to the conversation."""
+        """Print the answer to a prompt, and add both to the conversation.
+
+        Paths of pictures in the prompt, as a terminal writes them when files are dropped on it, are
+        taken for those pictures if the model reads any.
+        """
+        if isinstance(self.model, LanguageModel) and self.model.towers.has("image"):
+            prompt, found = take_paths(prompt)
+            self.images += found
         reply = self._reply(prompt) if self.uses_template else self._continue(prompt)
         if self.model.stats.context_full:
             note(
@@ -107,7 +119,7 @@ class Chat:
         return reply
 
     def _reply(self, prompt: str) -> Reply:
-        message: Message = {"role": "user", "content": prompt}
+        message = self._make_message(prompt)
         system: list[Message] = [{"role": "system", "content": self.system}] if self.system else []
         # After /clear a conversation can outgrow the context, and be warned of, again.
         self.warned = self.warned and bool(self.messages)
@@ -126,6 +138,12 @@ class Chat:
         # What does not fit now does not fit later: the conversation only grows.
         del self.messages[:dropped]
         return reply
+
+    def _make_message(self, prompt: str) -> Message:
+        """Return the message of a prompt, with its pictures; they belong to this prompt alone."""
+        images, self.images = self.images, []
+        shown = {"images": [Path(image).read_bytes() for image in images]} if images else {}
+        return {"role": "user", "content": prompt, **shown}
 
     def _print(self, parts: Iterator[Part]) -> Reply:
         texts: list[str] = []
@@ -154,7 +172,8 @@ class Chat:
         template = self._template or ""
         if not thinks(template):
             return None
-        ids = model.prompter.chat(messages, chat_template_kwargs=self._make_thinking_variables())
+        texts = [{k: v for k, v in each.items() if k != "images"} for each in messages]
+        ids = model.prompter.chat(texts, chat_template_kwargs=self._make_thinking_variables())
         # Some templates end in the tag that opens the reasoning.
         tail = model.tokenizer.decode(ids[-_TAIL:], skip_special=False)
         parser = parser_for(template, prompt=tail)
@@ -176,10 +195,12 @@ class Chat:
     def _continue(self, prompt: str) -> Reply:
         if isinstance(self.model, ServedModel):
             return self._print(self.model.continue_text(prompt, self._list_chosen(), self.grammar))
+        images, self.images = self.images, []
         pieces = self.model.generate(
             prompt,
             stream=True,
             raw=True,
+            images=images,
             options=self.options,
             num_predict=self.num_predict,
             stop=self.stop,
@@ -233,6 +254,28 @@ class Chat:
         else:
             self.options = replace(self.options, **{name: value})
         self.chosen.add(name)
+
+
+# A path that ends like a picture's: quoted, or with escaped spaces.
+_PICTURE = re.compile(
+    r"""(?P<quote>['"])(?P<quoted>[^'"\n]+\.(?:png|jpe?g|webp))(?P=quote)"""
+    r"""|(?P<bare>(?:\\.|[^\s'"])+\.(?:png|jpe?g|webp))(?=\s|$)""",
+    re.IGNORECASE,
+)
+
+
+def take_paths(prompt: str) -> tuple[str, list[str]]:
+    """Remove paths of pictures that exist from a prompt, and return them."""
+    found: list[str] = []
+
+    def take(match: re.Match[str]) -> str:
+        path = match["quoted"] or re.sub(r"\\(.)", r"\1", match["bare"])
+        if not Path(path).is_file():
+            return match[0]
+        found.append(path)
+        return ""
+
+    return _PICTURE.sub(take, prompt).strip() if _PICTURE.search(prompt) else prompt, found
 
 
 def _refuse_context(num_ctx: int) -> LanguageModel:

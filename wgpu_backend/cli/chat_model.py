@@ -47,6 +47,8 @@ class RunOptions:
         Time for which a server keeps the model after an answer.
     local : bool
         Load the model here even if a server runs.
+    images : tuple of str
+        Files of pictures that the first prompt is about.
     """
 
     system: str = ""
@@ -61,6 +63,7 @@ class RunOptions:
     wraps: bool = True
     keep_alive: str | None = None
     local: bool = False
+    images: tuple[str, ...] = ()
 
     def begin(self, chat: Chat) -> None:
         """Apply the options to a conversation, and restart it."""
@@ -71,7 +74,7 @@ class RunOptions:
         chat.options = SamplingOptions(**given)  # pyright: ignore[reportArgumentType] checked by itself
         chat.system, chat.grammar, chat.raw = self.system, self.grammar, self.raw
         chat.messages, chat.warned = list(self.messages), False
-        chat.chosen = set(self.parameters)
+        chat.chosen, chat.images = set(self.parameters), [*self.images]
         chat.think, chat.hides_thinking, chat.wraps = self.think, self.hides_thinking, self.wraps
 
 
@@ -175,7 +178,7 @@ def find_on_server(name: str, options: RunOptions, settings: ModelSettings) -> S
     plain = plain and not (adapters.loras or adapters.control_vectors or adapters.control_layers)
     # Ollama's API has `format`, a JSON schema, and no grammars.
     grammar = options.grammar is None or options.grammar.kind == "json_schema"
-    if options.local or not plain or not grammar or exists(name) or name == STORY:
+    if options.local or options.images or not plain or not grammar or exists(name) or name == STORY:
         return None
     return find_served(name, options.keep_alive, settings.num_ctx)
 

@@ -76,6 +76,7 @@ def _load(
                 adapters=settings.adapters.loras,
                 control_vectors=settings.adapters.control_vectors,
                 control_layers=settings.adapters.control_layers,
+                mmproj=settings.mmproj,
             )
         # `main` reports Ctrl-C once for all commands.
         except LoadCancelled:

@@ -114,6 +114,18 @@ _CONTEXT = PARAMETERS["num_ctx"]
 Context = Annotated[
     str | None, typer.Option(_CONTEXT.option, metavar="NUMBER", help=_CONTEXT.help_text)
 ]
+Mmproj = Annotated[
+    Path | None,
+    typer.Option(
+        "--mmproj",
+        metavar="FILE",
+        help="Tower for pictures; by default the model's own, or the mmproj*.gguf in its folder.",
+    ),
+]
+Images = Annotated[
+    list[str] | None,
+    typer.Option("--image", metavar="FILE", help="Picture; may be given several times."),
+]
 Loras = Annotated[
     list[Path] | None,
     typer.Option("--lora", metavar="FILE", help="LoRA adapter; may be given several times."),
@@ -217,6 +229,8 @@ class ModelSettings:
         Round activations to eight bits if that is faster.
     debug : bool
         Print more details, and tracebacks of errors.
+    mmproj : Path or None
+        File or folder of the model's tower for pictures or sound; None to look for it.
     """
 
     device: str | None = None
@@ -228,6 +242,7 @@ class ModelSettings:
     adapters: AdapterSettings = field(default_factory=AdapterSettings)
     coarse: bool = False
     debug: bool = False
+    mmproj: Path | None = None
 
 
 def _make_settings(
@@ -245,6 +260,7 @@ def _make_settings(
     control_layers: ControlLayers = None,
     imports: Imports = None,
     debug: Debug = False,
+    mmproj: Mmproj = None,
 ) -> ModelSettings:
     # An option of text, so that its errors are those of `/set parameter`.
     positions = None if num_ctx is None else int(_CONTEXT.number(num_ctx, _CONTEXT.option))
@@ -267,6 +283,7 @@ def _make_settings(
         adapters=adapters,
         coarse=coarse,
         debug=debug,
+        mmproj=mmproj,
     )
 
 

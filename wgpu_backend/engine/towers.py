@@ -23,7 +23,7 @@ from wgpu_backend.engine.media import (
     place,
 )
 from wgpu_backend.engine.prompt import Prompter
-from wgpu_backend.errors import OptionError
+from wgpu_backend.errors import ModelError, OptionError
 from wgpu_backend.files.gguf.reader import GGUFFile
 from wgpu_backend.files.media.pictures import Source, read_pixels
 from wgpu_backend.files.media.sounds import Source as SoundSource
@@ -144,6 +144,13 @@ class Towers:
             self._file = open_tower(self._text.file, self._mmproj) if takes_rows else None
             self._kinds = {} if self._file is None else projector_kinds(self._file.config)
         return [*self._kinds]
+
+    def has(self, modality: str) -> bool:
+        """Return whether there is one tower for that; loads nothing and raises nothing."""
+        try:
+            return modality in self.modalities
+        except (ModelError, OSError):
+            return False
 
     def get(self, modality: str) -> Tower:
         """Return a tower, loaded on first use.

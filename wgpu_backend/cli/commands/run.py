@@ -20,6 +20,7 @@ from wgpu_backend.cli.failures import INTERRUPTED, UsageError
 from wgpu_backend.cli.names import NoSuchModel, find_model, split_model_and_prompt
 from wgpu_backend.cli.options import (
     HISTORY_VARIABLES,
+    Images,
     ModelSettings,
     with_answer_options,
     with_model_options,
@@ -95,6 +96,7 @@ def run(
             "--keepalive", metavar="TIME", help="How long a server keeps the model: 5m, -1, 0."
         ),
     ] = None,
+    image: Images = None,
     local: Annotated[
         bool, typer.Option("--local", help="Load the model here even if a server runs.")
     ] = False,
@@ -106,7 +108,8 @@ def run(
 
     Text piped to stdin comes before the prompt. If `wgpu-backend serve` runs and has the model,
     the server answers, so that the model is not loaded twice. With --local, or with options of
-    the device or of loading, the model is loaded here.
+    the device or of loading, the model is loaded here. So it is with --image, for pictures that
+    the prompt is about.
     """
     from wgpu_backend.cli.chat_model import ChatModel, RunOptions
     from wgpu_backend.cli.formats import make_grammar
@@ -124,6 +127,7 @@ def run(
         wraps=not no_word_wrap,
         keep_alive=keep_alive,
         local=local,
+        images=tuple(image or ()),
     )
     settings = replace(settings, verbose=verbose)
     name, prompt = _find_model_and_prompt((model, prompt), options, settings, insecure=insecure)

@@ -1,0 +1,83 @@
+"""Pictures on the command line."""
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import wgpu_backend as wb
+from tests.builders import tiny_model
+from tests.engine.test_pictures import BLUE, RED, write_tower
+from wgpu_backend.cli.chat import take_paths
+from wgpu_backend.cli.failures import USAGE
+
+CPU = ("--device", "cpu")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    made = tmp_path_factory.mktemp("pictures")
+    tiny_model(made / "model.gguf")
+    write_tower(made / "tower.gguf")
+    (made / "alone").mkdir()
+    tiny_model(made / "alone" / "text.gguf")
+    for name, pixels in {"red": RED, "blue": BLUE}.items():
+        Image.fromarray(pixels).save(made / f"{name}.png")
+    return made
+
+
+def test_logits_with_pictures(cli, folder, tmp_path):
+    model, tower = str(folder / "model.gguf"), str(folder / "tower.gguf")
+    out = str(tmp_path / "o.npy")
+    images = [str(folder / "red.png"), str(folder / "blue.png")]
+    text = "a <__media__> b <__media__>"
+    done = cli("logits", model, "--mmproj", tower, "--image", images[0], "--image", images[1],
+               "--prompt", text, "-o", out, "--kv", "f32", "--exact", *CPU)  # fmt: skip
+    assert (done.code, done.out) == (0, ""), done.err
+    with wb.load(model, mmproj=tower, device="cpu", kv_dtype="f32", exact=True) as opened:
+        assert np.array_equal(np.load(out), opened.logits(text, images=[RED, BLUE]))
+
+
+def test_run_with_a_picture(cli, folder):
+    model, tower = str(folder / "model.gguf"), str(folder / "tower.gguf")
+    words = ("--temperature", "0", "--num-predict", "5", "--kv", "f32", "--exact", *CPU)
+    found = [
+        cli("run", model, "the in", "--mmproj", tower, "--image", str(folder / "red.png"), *words),
+        # A file that is dropped on a terminal.
+        cli("run", model, f"the in {folder / 'red.png'}", "--mmproj", tower, *words),
+    ]
+    with wb.load(model, mmproj=tower, device="cpu", kv_dtype="f32", exact=True) as opened:
+        wanted = opened.generate("the in", images=[RED], options={"temperature": 0}, num_predict=5)
+    for done in found:
+        assert done.code == 0, done.err
+        assert done.out.split() == wanted.split()
+
+
+def test_errors_name_what_is_missing(cli, folder):
+    model, tower = str(folder / "model.gguf"), str(folder / "tower.gguf")
+    alone = str(folder / "alone" / "text.gguf")
+    red = str(folder / "red.png")
+    for words, said in (
+        (("run", alone, "a", "--image", red), "text.gguf: it has no tower for pictures"),
+        (("run", model, "a", "--image", "no.png", "--mmproj", tower), "no.png: "),
+        (("run", model, "a", "--image", model, "--mmproj", tower), "not an image"),
+        (("run", model, "a", "--image", red, "--mmproj", alone), "needs 'clip'"),
+    ):
+        done = cli(*words, *CPU)
+        assert done.code != 0
+        assert done.err.count("\n") == 1
+        assert said in done.err
+    done = cli("logits", model, "--tokens", "1,2", "--image", red, "-o", "o.npy", *CPU)
+    assert done.code == USAGE
+    assert "--image needs --prompt" in done.err
+
+
+def test_paths_in_a_prompt(tmp_path):
+    plain, spaced = tmp_path / "a.PNG", tmp_path / "b c.jpeg"
+    for path in (plain, spaced):
+        path.touch()
+    escaped = str(spaced).replace(" ", "\\ ")
+    assert take_paths(f"what is {plain}?") == (f"what is {plain}?", [])
+    assert take_paths(f"what is this {plain}") == ("what is this", [str(plain)])
+    assert take_paths(f"'{spaced}' or {escaped} here") == ("or  here", [str(spaced)] * 2)
+    assert take_paths("no.png of mine") == ("no.png of mine", [])
+    assert take_paths("  as it is ") == ("  as it is ", [])
