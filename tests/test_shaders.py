@@ -17,9 +17,9 @@ from wgpu_backend.ops.op import REGISTRY
 from wgpu_backend.ops.reference import get_reference
 
 FOLDER = Path(__file__).parent.parent / "shaders"
-# Kernels with matrix units, which naga does not know: tests/kernels/gpu/test_matrix.py has Tint
-# compile them.
-ON_DAWN = {"kernels/gpu/matmul_matrix"}
+# Kernels with matrix units, which naga does not know: tests/kernels/gpu/test_matrix.py and
+# test_attention_matrix.py have Tint compile them.
+ON_DAWN = {"kernels/gpu/matmul_matrix", "kernels/gpu/attention_matrix"}
 KERNELS = [
     path
     for path in paths()

@@ -6,17 +6,12 @@ import numpy as np
 import pytest
 
 from tests.ops.operands import tensor, weight, weight_bytes
-from wgpu_backend.device import dawn
-from wgpu_backend.device.adapters import Devices
-from wgpu_backend.device.device import Device
 from wgpu_backend.dtypes import BF16, F16, F32, MXFP4, Q2_K, Q4_0, Q4_K, Q5_1, Q6_K, Q8_0
 from wgpu_backend.errors import DTypeError, ShapeError
 from wgpu_backend.graph.capabilities import Capabilities, MatrixUnit
-from wgpu_backend.kernels import complete
 from wgpu_backend.kernels.gpu.matrix import BLOCKS, FORMATS, IN_ROWS, f16_rows, pick_blocks
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.numpy_executor import NumpyExecutor
-from wgpu_backend.ml.wgpu.executor import WgpuExecutor
 from wgpu_backend.ops.linear.attributes import Epilogue
 from wgpu_backend.ops.linear.f16_groups import f16_row_values
 from wgpu_backend.ops.linear.linear import linear
@@ -27,22 +22,6 @@ UNIT = MatrixUnit(16, 16, 16, 32)
 DEVICE = Capabilities(
     f16=True, matrix=UNIT, max_workgroup_nbytes=32 << 10, max_workgroup_invocations=1024
 )
-
-
-@pytest.fixture(scope="module")
-def units():
-    """An executor with matrix units: of a GPU, or a rasteriser that is taken for one."""
-    best = Devices()[0]
-    if "dawn" not in best.implementations or not dawn.is_installed():
-        pytest.skip("needs wgpudawn and an adapter that it opens")
-    if best.matrix is None:
-        pytest.skip(f"{best.name} has no matrix units (lavapipe has them from Mesa 26 on)")
-    executor = WgpuExecutor(Device.open(best, implementation="dawn"))
-    known = dataclasses.replace(
-        executor.device.capabilities, software=False, lanes=0, fused=False, integer_dot=False
-    )
-    yield executor.as_if(complete(known))
-    executor.close()
 
 
 @pytest.mark.parametrize("shape", [(3, 64), (1, 32), (2, 5, 96), (200, 256)])

@@ -13,6 +13,7 @@ from wgpu_backend.kernels.gpu import attention, matrix, pairs, products, rows, s
 # first.
 from wgpu_backend.kernels.gpu import product_rules as product_rules
 from wgpu_backend.kernels.gpu import split_k as split_k
+from wgpu_backend.kernels.gpu.attention_matrix import attend_in_matrices
 from wgpu_backend.kernels.gpu.attention_tiles import attend_in_tiles
 from wgpu_backend.kernels.gpu.cases import CASES
 from wgpu_backend.kernels.gpu.products import tiles_in_f16
@@ -38,6 +39,7 @@ OPS = (
 ATTENTION = ("paged_attention", "paged_attention_splits")
 KERNELS = [
     *kernels_for(ATTENTION, has_subgroups, attention.attend),
+    *kernels_for(ATTENTION, matrix.has_matrix_units, attend_in_matrices),
     *kernels_for(ATTENTION, tiles_in_f16, attend_in_tiles),
     Kernel("rope_attention", has_subgroups, attention.attend_prepared),
     Kernel("rope_attention_splits", has_subgroups, attention.attend_prepared),

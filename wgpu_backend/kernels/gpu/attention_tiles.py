@@ -112,6 +112,12 @@ class AttentionTile:
 SIZES = ((64, 64, 128), (64, 32, 128), (32, 32, 256), (32, 16, 256))
 
 
+def has_many_rows(launch: Launch) -> bool:
+    """Return whether tokens fill a tile, most of them of one sequence."""
+    rows = count_rows(launch)
+    return rows.tokens * rows.group >= LEAST_ROWS and rows.tokens >= LEAST_TOKENS * rows.sequences
+
+
 def pick_tile(launch: Launch, capabilities: Capabilities) -> AttentionTile | None:
     """Return the tile of an attention launch; None where the kernel does not take it.
 
@@ -119,11 +125,10 @@ def pick_tile(launch: Launch, capabilities: Capabilities) -> AttentionTile | Non
     memory; for few tokens of a sequence; for keys in f32; for heads of more than 256 columns; and
     where values are columns of keys.
     """
-    rows = count_rows(launch)
     plain = "SHARED" not in launch.choices and launch.operands["k"].spec.dtype != F32
     able = has_eight_lanes(capabilities) and tiles_in_f16(capabilities)
-    many = rows.tokens * rows.group >= LEAST_ROWS and rows.tokens >= LEAST_TOKENS * rows.sequences
-    if not (plain and able and many) or capabilities.max_workgroup_invocations < THREADS:
+    fits = capabilities.max_workgroup_invocations >= THREADS
+    if not (plain and able and fits and has_many_rows(launch)):
         return None
     k_vec4s, v_vec4s = launch.count("k_vec4s"), launch.count("v_vec4s")
     tiles = (

@@ -154,6 +154,7 @@ CASES = (
         partial(attention_into_product, splits=2),
         ("linear_q16",),
     ),
+    FusionCase("attention_matrix", F16_ERROR, _prompts),
     FusionCase("attention_tiles", F16_ERROR, _prompts),
     FusionCase("paged_attention", F16_ERROR, partial(attention, tokens=2)),
     FusionCase("paged_attention_splits", F16_ERROR, partial(attention, tokens=2, splits=3)),

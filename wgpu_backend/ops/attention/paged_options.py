@@ -45,6 +45,8 @@ class Scores:
         Positions in a block of the cache.
     f16 : bool
         Pairs of f16 may be multiplied, a few of which are added up before they go into f32.
+    matrix : bool
+        Matrices of f16 may be multiplied, with sums in f32.
     v_cols : int
         Values are the first columns of keys, so many of each; 0 where they lie by themselves.
     """
@@ -55,6 +57,7 @@ class Scores:
     window: int = 0
     softcap: float = 0.0
     f16: bool = False
+    matrix: bool = False
     causal: bool = True
     chunk: int = 0
     symmetric_window: int = 0

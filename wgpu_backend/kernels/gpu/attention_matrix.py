@@ -1,0 +1,156 @@
+"""Attention of prompts by matrix units, which multiply small matrices in one instruction.
+
+As `attention_tiles`, with products of queries and keys, and of weights and values, by the units;
+sums and softmax are in f32.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import ceil
+
+from wgpu_backend.dtypes import F32
+from wgpu_backend.graph.capabilities import Capabilities, MatrixUnit
+from wgpu_backend.graph.fusion import Graph, OpNode
+from wgpu_backend.graph.node import Launch, Node
+from wgpu_backend.kernels.gpu.attention_tiles import FOLDER, cache_modules, has_many_rows
+from wgpu_backend.ops.attention.paged import paged_attention, paged_attention_splits
+from wgpu_backend.ops.attention.paged_kernels import count_rows, use_tiles
+from wgpu_backend.ops.attention.paged_options import Scores
+from wgpu_backend.ops.op import find
+
+# Rows and keys of a work group, the best first.
+SIZES = ((64, 64), (32, 32))
+MOST_COLS = 128  # of a value: its sums lie in registers
+VEC4_NBYTES = 8  # four values in f16
+
+
+@dataclass(frozen=True, slots=True)
+class MatrixTile:
+    """The rows and keys that a work group takes at once, in matrices of a unit.
+
+    Parameters
+    ----------
+    rows, keys : int
+    k_vec4s, v_vec4s : int
+        Vectors of four of a key and of a value.
+    """
+
+    rows: int
+    keys: int
+    k_vec4s: int
+    v_vec4s: int
+    unit: MatrixUnit
+
+    @property
+    def matrices(self) -> int:
+        """Return the matrices of a subgroup along rows."""
+        return max(self.unit.subgroup // (2 * self.unit.m), 1)
+
+    @property
+    def row_threads(self) -> int:
+        """Return the threads that share a row; 0 where rows are more than threads."""
+        return self.unit.subgroup // (self.matrices * self.unit.m)
+
+    @property
+    def k_steps(self) -> int:
+        """Return the matrices along a key, with zeros after it."""
+        return ceil(4 * self.k_vec4s / self.unit.k)
+
+    @property
+    def rounds(self) -> int:
+        """Return how many times as many columns as keys of a block a value has."""
+        return ceil(4 * self.v_vec4s / self.keys)
+
+    @property
+    def pitch(self) -> int:
+        """Return the vectors from a row in memory to the next, two more than it has."""
+        return max(self.k_steps * self.unit.k, self.rounds * self.keys) // 4 + 2
+
+    @property
+    def threads(self) -> int:
+        """Return the threads of a work group."""
+        return self.rows * self.row_threads
+
+    @property
+    def nbytes(self) -> int:
+        """Return the workgroup memory of the kernel, in bytes."""
+        # Scores are in f32, weights in f16.
+        scores = 3 * VEC4_NBYTES * self.rows * (self.keys // 4 + 2)
+        tile = VEC4_NBYTES * max(self.rows, self.keys) * self.pitch
+        return tile + scores + 4 * (self.keys + self.threads)
+
+    def suits(self, capabilities: Capabilities) -> bool:
+        """Return whether the unit divides the tile, and the kernel fits a device."""
+        unit = self.unit
+        rests = (self.rows % (self.matrices * unit.m), self.keys % unit.n, self.keys % unit.k)
+        vectors = unit.n % 4 == unit.k % 4 == 0
+        return (
+            not any(rests)
+            and vectors
+            and self.row_threads in (1, 2)
+            and self.threads <= capabilities.max_workgroup_invocations
+            and self.nbytes <= capabilities.max_workgroup_nbytes
+        )
+
+    def choices(self) -> dict[str, int]:
+        """Return the parameters of the shader."""
+        unit, threads = self.unit, self.threads
+        return {
+            "WG": threads,
+            "MAT_M": unit.m,
+            "MAT_N": unit.n,
+            "MAT_K": unit.k,
+            "SUBGROUP": unit.subgroup,
+            "THREADS": self.row_threads,
+            "ROWS": self.rows,
+            "KEYS": self.keys,
+            "RM": self.matrices,
+            "K_VEC4S": self.k_vec4s,
+            "K_STEPS": self.k_steps,
+            "K_ITEMS": ceil(self.keys * self.k_steps * unit.k / 4 / threads),
+            "KEY_TILES": self.keys // unit.n,
+            "KEY_STEPS": self.keys // unit.k,
+            "V_VEC4S": self.v_vec4s,
+            "V_ITEMS": ceil(self.keys * self.v_vec4s / threads),
+            "ROUNDS": self.rounds,
+            "FOURS": self.keys // 4 // self.row_threads,
+            "PITCH": self.pitch,
+        }
+
+
+def pick_matrix_tile(launch: Launch, capabilities: Capabilities) -> MatrixTile | None:
+    """Return the tile of an attention launch; None where the kernel does not take it."""
+    unit = capabilities.matrix
+    plain = "SHARED" not in launch.choices and launch.operands["k"].spec.dtype != F32
+    if unit is None or not capabilities.f16 or not plain or not has_many_rows(launch):
+        return None
+    k_vec4s, v_vec4s = launch.count("k_vec4s"), launch.count("v_vec4s")
+    if 4 * max(k_vec4s, v_vec4s) > MOST_COLS:
+        return None
+    tiles = (MatrixTile(rows, keys, k_vec4s, v_vec4s, unit) for rows, keys in SIZES)
+    return next((tile for tile in tiles if tile.suits(capabilities)), None)
+
+
+@paged_attention.fuses("paged_attention", name="attention_matrix", exact=False)
+@paged_attention_splits.fuses("paged_attention_splits", name="attention_matrix", exact=False)
+def prompts_in_matrices(node: OpNode, graph: Graph) -> Node | None:
+    """Multiply by matrix units in the attention of a prompt, if rounding is allowed."""
+    scores: Scores = node.call.kwargs["scores"]
+    if scores.matrix or pick_matrix_tile(node.launch, graph.capabilities) is None:
+        return None
+    kwargs = {**node.call.kwargs, "scores": replace(scores, f16=True, matrix=True)}
+    return graph.call(find(node.op), *node.call.args, **kwargs)
+
+
+def attend_in_matrices(launch: Launch, capabilities: Capabilities) -> Launch | None:
+    """Attend by matrix units; None where they are not allowed or no tile fits."""
+    scores = launch.attributes
+    if not (isinstance(scores, Scores) and scores.matrix):
+        return None
+    tile = pick_matrix_tile(launch, capabilities)
+    if tile is None:
+        return None
+    choices = {**tile.choices(), **cache_modules(launch, f16=True)}
+    found = use_tiles(launch, count_rows(launch), tile.rows, choices)
+    return replace(found, shader=f"{FOLDER}/attention_matrix")
