@@ -293,3 +293,31 @@ def test_several_towers_in_the_folder(folder, tmp_path):
     with wb.load(folder / "model.gguf", device="cpu") as model:
         assert model.towers.has("image")
         assert not model.towers.has("audio")
+
+
+def test_a_tower_that_fails_ends_its_request_alone(model, monkeypatch):
+    plain = model.generate("the in an", raw=True, options=GREEDY, num_predict=8)
+    prompt = model._raw_prompt(TEXT, [RED, BLUE])
+
+    def fail(graphs, media):
+        raise ModelError("a tower's result is not finite")
+
+    with monkeypatch.context() as patch, wb.Engine(model, num_parallel=2) as engine:
+        patch.setattr(Graphs, "run", fail)
+        bad = engine.submit(wb.Request(prompt.tokens, placed=prompt.placed))
+        good = engine.submit(
+            wb.Request(model.prompter.raw("the in an"), options=GREEDY, max_tokens=8)
+        )
+        with pytest.raises(ModelError, match="not finite"):
+            bad.result()
+        assert good.result().text == plain
+    with monkeypatch.context() as patch:
+        patch.setattr(Graphs, "run", fail)
+        with pytest.raises(ModelError, match="not finite"):
+            model.generate(TEXT, raw=True, images=[RED, BLUE])
+    assert isinstance(model.generate(TEXT, raw=True, images=[RED, BLUE], num_predict=1), str)
+
+
+def test_a_request_without_pictures_has_none_after_a_list():
+    """As requests arrive in other processes, where tuples are lists."""
+    assert wb.Request([1], placed=[]) == wb.Request([1])

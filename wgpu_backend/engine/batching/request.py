@@ -154,6 +154,7 @@ class Request:
         self._set("stop_tokens", _stop_tokens(self.stop_tokens))
         if self.lora is not None:
             self._set("lora", _scales(self.lora))
+        self._set("placed", tuple(self.placed))
         if not isinstance(cast("object", self.grammar), Grammar | None):
             raise OptionError(
                 f"grammar: {describe(self.grammar)}, needs a Grammar, for example .json()"
