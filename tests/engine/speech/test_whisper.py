@@ -295,8 +295,21 @@ def test_a_closed_model_says_so(folder):
     model = speech.load(folder, device="cpu")
     model.close()
     model.close()
-    with pytest.raises(BackendError, match="was closed"):
-        model.transcribe(tiny.sound())
+    for call in (model.transcribe, model.detect_language):
+        with pytest.raises(BackendError, match="was closed"):
+            call(tiny.sound())
+
+
+def test_a_callback_cannot_use_its_model(model):
+    for call in (lambda _: model.transcribe(tiny.sound()), lambda _: model.close()):
+        with (
+            Script(model, [stamp(0), *text(" a"), stamp(1), stamp(1)]),
+            pytest.raises(BackendError, match="on_segment cannot use the model that calls it"),
+        ):
+            model.transcribe(tiny.sound(2), FIXED, on_segment=call)
+    # The model is free again.
+    with Script(model, [stamp(0), *text(" a"), stamp(1)]):
+        assert model.transcribe(tiny.sound(1), FIXED).text == "a"
 
 
 def test_folders_that_do_not_fit(folder, tmp_path):

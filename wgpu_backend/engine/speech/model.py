@@ -8,7 +8,8 @@ follows that of the windows before.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -147,6 +148,8 @@ class SpeechModel:
         model = self.model
         self._head = Head("logits", lambda _, hidden: [model.logits(hidden)])
         self._lock = threading.Lock()
+        # The thread that holds the lock: a callback could otherwise wait for itself.
+        self._holder: int | None = None
         self._closed = False
         self._unclosed = Unclosed(f"speech model {backend.file.path}", backend)
 
@@ -179,6 +182,7 @@ class SpeechModel:
 
     def close(self) -> None:
         """Release device memory and the file; safe to call again."""
+        self._require_free()
         with self._lock:
             if self._closed:
                 return
@@ -217,16 +221,40 @@ class SpeechModel:
         """
         options = options or Options()
         samples = load_sound(sound)
-        with self._lock:
-            if self._closed:
-                raise BackendError(f"{self.backend.file.path}: the model was closed; load it again")
+        with self._alone():
             return self._transcribe(samples, options, on_segment)
 
     def detect_language(self, sound: Source) -> dict[str, float]:
         """Return the probability of each language in the first 30 seconds, the best first."""
         mel, _ = self._spectrogram(load_sound(sound))
-        with self._lock:
+        with self._alone():
             return self._detect(self._begin(mel, 0))
+
+    @contextmanager
+    def _alone(self) -> Generator[None]:
+        """Hold the model while the block runs; other threads wait.
+
+        Raises
+        ------
+        BackendError
+            The model was closed, or the thread holds it already.
+        """
+        self._require_free()
+        with self._lock:
+            if self._closed:
+                raise BackendError(f"{self.backend.file.path}: the model was closed; load it again")
+            self._holder = threading.get_ident()
+            try:
+                yield
+            finally:
+                self._holder = None
+
+    def _require_free(self) -> None:
+        """Raise if this thread holds the model, and would wait for itself."""
+        if self._holder == threading.get_ident():
+            raise BackendError(
+                f"{self.backend.file.path}: on_segment cannot use the model that calls it"
+            )
 
     def _transcribe(
         self, samples: F32s, options: Options, on_segment: OnSegment | None
