@@ -113,6 +113,30 @@ def test_pieces_of_a_vocabulary_that_control_cannot_be_typed(tmp_path):
     assert tokenizer.encode(shielded, add_special=False, parse_special=True) == [2, 3, 4, 1]
 
 
+@pytest.mark.parametrize("model", ["Unigram", "WordLevel"])
+def test_a_piece_that_is_control_after_normalising_cannot_be_typed(tmp_path, model):
+    """The text has no control token until its letters are normalised."""
+    texts = ["<unk>", "<s>", "<", "s", ">"]
+    table = {text: i for i, text in enumerate(texts)}
+    own = {"unk_token": "<unk>", "vocab": table}
+    if model == "Unigram":
+        own = {"unk_id": 0, "vocab": [[text, -i * 3.0] for text, i in table.items()]}
+    file = {
+        "version": "1.0",
+        "added_tokens": [token(0, "<unk>"), token(1, "<s>")],
+        "normalizer": {"type": "NFKC"},
+        "model": {"type": model, **own},
+    }
+    tokenizer = Tokenizer.from_metadata(keys(tmp_path, file))
+    typed = "\uff1cs\uff1e"  # fullwidth signs
+    assert tokenizer.encode(typed, add_special=False, parse_special=True) == [1]
+    for given in (typed, f"<s>{typed}"):
+        shielded = tokenizer.shield(given)
+        assert tokenizer.encode(shielded, add_special=False, parse_special=True).count(1) == 0
+        prompt = "<s>" + shielded
+        assert tokenizer.encode(prompt, add_special=False, parse_special=True).count(1) == 1
+
+
 def test_what_is_put_around_texts_is_the_file_s(tmp_path):
     around = {"cls": ["[CLS]", 1], "sep": ["[SEP]", 2]}
     for kind, pair in (

@@ -144,18 +144,36 @@ class LibraryTokenizer:
 
     def becomes_control(self, text: str) -> bool:
         """Return whether a text spells control tokens after normalising."""
-        if not self._normal_control:
+        if not (self._normal_control or self._control_pieces):
             return False
         stretches = [each for _, each in self._parsing.raw.split(text) if isinstance(each, str)]
-        return any(
+        return any(map(self._is_control_within, stretches))
+
+    def _is_control_within(self, stretch: str) -> bool:
+        if any(
             isinstance(piece, int) and piece in self._control
-            for stretch in stretches
             for _, piece in self._parsing.normalised.split(self._steps.normalise(stretch))
-        )
+        ):
+            return True
+        if not self._control_pieces:
+            return False
+        try:
+            return not self._control.isdisjoint(self._steps.whole[0].encode(stretch).ids)
+        except BaseException as error:
+            if not is_library_failure(error):
+                raise
+            # `encode` fails in the same way, with a message.
+            return False
 
     def may_be_marked(self, text: str) -> bool:
         """Return whether a text may have marks everywhere, as one that `becomes_control`."""
-        return self._normal_control and MARK in text
+        return MARK in text and (self._normal_control or self._control_pieces)
+
+    @cached_property
+    def _control_pieces(self) -> bool:
+        """Return whether the model's own vocabulary has control tokens, as T5's has ``</s>``."""
+        pieces = self._whole.get_vocab(with_added_tokens=False).values()
+        return not self._control.isdisjoint(pieces)
 
     @cached_property
     def _has_letters(self) -> bool:

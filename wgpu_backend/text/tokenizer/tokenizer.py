@@ -316,7 +316,7 @@ class Tokenizer:
             every character if it spells one after normalising.
         """
         marked = self._shield.mark(text)
-        if self._library and any(map(self._library.becomes_control, (text, marked))):
+        if self._library and any(map(self._library.becomes_control, {text, marked})):
             return self._shield.mark_all(text)
         return marked
 
