@@ -1,5 +1,8 @@
 """Pictures in prompts: a tiny Llama with Gemma 3's tower beside it, whose rows see each other."""
 
+import gc
+import weakref
+
 import numpy as np
 import pytest
 
@@ -321,3 +324,16 @@ def test_a_tower_that_fails_ends_its_request_alone(model, monkeypatch):
 def test_a_request_without_pictures_has_none_after_a_list():
     """As requests arrive in other processes, where tuples are lists."""
     assert wb.Request([1], placed=[]) == wb.Request([1])
+
+
+def test_a_closed_model_is_released_without_a_collection(folder):
+    gc.disable()
+    try:
+        model = wb.load(folder / "model.gguf", device="cpu")
+        model.generate("a", raw=True, images=[RED], num_predict=1)
+        references = [weakref.ref(part) for part in (model, model.towers, model.backend)]
+        model.close()
+        del model
+        assert [part() for part in references] == [None] * 3
+    finally:
+        gc.enable()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
@@ -61,6 +62,18 @@ MAX_CONTEXT = 1 << 24
 Item = TypeVar("Item")
 # Sequences of full length that caches with windows or states have room for.
 LONG_SEQUENCES = 4
+
+
+def _run_alone(sessions: Sessions) -> Callable[[Callable[[], Any]], Any]:
+    """Return a function that runs others while no thread uses the model."""
+    # Sessions know the towers by `ModelInfo`: a strong reference back would be a cycle.
+    found = weakref.ref(sessions)
+
+    def run(act: Callable[[], Any]) -> Any:  # noqa: ANN401
+        own = found()
+        return act() if own is None else own.alone(own.main, act)
+
+    return run
 
 
 def _depth(device: DeviceInfo) -> int:
@@ -123,8 +136,8 @@ class LanguageModel(Answers):
         self.info = ModelInfo(
             name, self.tokenizer, vocabulary, self.num_ctx, self.spelling, self.towers
         )
-        sessions = self._sessions = Sessions(self.runner, self.info)
-        self.towers.alone = lambda act: sessions.alone(sessions.main, act)
+        self._sessions = Sessions(self.runner, self.info)
+        self.towers.alone = _run_alone(self._sessions)
         self._session = self._sessions.main
         # Capturing `self` would make a reference cycle, and keep the model until a collection.
         model = self.model
