@@ -135,7 +135,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
 }
 
 // Bring the query of a row, times the scale of scores, to `place`; return what its products lack. It is
-// divided by a power of two, so that sums of products are no larger than four keys are.
+// divided by a power of two, so that sums of 32 products are no larger than eight keys are.
 fn bring_query(row: u32, place: u32, kv_head: u32, lane: u32) -> f32 {
     let start = query_of(row, kv_head);
     let scale = query_factor(row) * select(LOG2_E, 1.0, CAPPED);

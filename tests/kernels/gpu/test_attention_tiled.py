@@ -161,7 +161,9 @@ def test_caches_of_every_type(wide, check, rng, k_type, v_type):
 @pytest.mark.parametrize("names", [(name,) for name in CAUSAL] + [tuple(CAUSAL)], ids="-".join)
 def test_options(wide, check, rng, names):
     case = prompt(rng, lengths=(33, 1, 140), heads=6, tokens=30)
-    check(wide, built(case, rng, names, f16=True, dtypes=(F16, F16)), limit=LIMIT)
+    # A temperature makes scores twice as large, and what is rounded off them.
+    limit = 2 * LIMIT if "temperature" in names else LIMIT
+    check(wide, built(case, rng, names, f16=True, dtypes=(F16, F16)), limit=limit)
 
 
 @pytest.mark.gpu
@@ -215,14 +217,15 @@ def test_queries_of_any_magnitude_and_large_keys(wide, rng):
             return paged_attention(*some.operands(ctx, F16, F16), scores=scores)
 
         assert nmse(values_of(wide, build), values_of(NumpyExecutor(), build)) < LIMIT
-    # As biases of keys are: sums of 16 products are still below the largest f16.
+    # As biases of keys are: sums of 32 products are still below the largest f16, and scores of 800
+    # are right to 2⁻¹¹ of that.
     large = dataclasses.replace(case, k=case.k + 4000, q=np.abs(case.q) + 30)
     scores = dataclasses.replace(large.scores(f16=True), scale=1e-4)
 
     def build(ctx):
         return paged_attention(*large.operands(ctx, F16, F16), scores=scores)
 
-    assert nmse(values_of(wide, build), values_of(NumpyExecutor(), build)) < 1e-2
+    assert nmse(values_of(wide, build), values_of(NumpyExecutor(), build)) < 0.1
 
 
 @pytest.mark.gpu
