@@ -12,7 +12,7 @@ from tests.models.test_vision_towers import GEMMA3, WIDTH, gemma3_weights
 from tests.models.towers import write_mmproj
 from wgpu_backend.engine.media import STAND_IN, Illustrations, Inserted, Placed, Run, place
 from wgpu_backend.engine.towers import Graphs
-from wgpu_backend.errors import ContextFull, MediaError, ModelError, OptionError
+from wgpu_backend.errors import ContextFull, MediaError, ModelError, OptionError, TemplateError
 from wgpu_backend.nn.batch import Work
 from wgpu_backend.nn.tower import Rows
 from wgpu_backend.nn.transformer import EMBEDDINGS
@@ -187,7 +187,7 @@ def test_errors(model, folder, tmp_path):
         model.generate("a", images=[b"text"])
     with pytest.raises(OptionError, match=r"images: .*needs a list"):
         model.generate("a", images=b"text")
-    with pytest.raises(OptionError, match="type 'image' has no 'image'"):
+    with pytest.raises(TemplateError, match="part of type 'image', needs text, or data as 'image'"):
         model.chat([{"role": "user", "content": [{"type": "image"}]}])
     with pytest.raises(ContextFull):
         model.generate("the " * 5000, raw=True, images=[RED])

@@ -218,6 +218,11 @@ def _check(number: int, message: object, kinds: Sequence[str]) -> None:
             raise TemplateError(
                 f"chat: message {number} has a part of type {str(kind)[:60]!r}, needs text alone"
             )
+        if kind != "text" and not {str(kind), "number"}.intersection(cast("Message", part)):
+            raise TemplateError(
+                f"chat: message {number} has a part of type {kind!r}, needs text, or data as "
+                f"{kind!r} in the part"
+            )
 
 
 # A quarter of the context is kept free for the answer, and at least a quarter is left out at a
