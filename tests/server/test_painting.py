@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import io
+import json
 import os
 import signal
 import struct
@@ -17,7 +18,10 @@ from PIL import Image
 from tests.server.serving import client_of, lines
 from wgpu_backend.errors import BackendError, QueueFull, WorkerLost
 from wgpu_backend.images.bundled import bundled_pictures
+from wgpu_backend.server.api.images import _read_ollama_options
+from wgpu_backend.server.api.openai.routes import _make_error_event
 from wgpu_backend.server.core import image_queue
+from wgpu_backend.server.core.body import Fields
 from wgpu_backend.server.core.image_queue import ImageQueue
 from wgpu_backend.server.core.request import RequestError, get_http_status
 
@@ -222,3 +226,15 @@ def test_pipelines_are_among_the_models(client):
     ]
     assert (found["name"], found["capabilities"]) == ("pictures", ["image"])
     assert found["size"] > 1000
+
+
+def test_ollama_s_fields_are_the_pipeline_s_options():
+    body = {"width": 8, "height": 16, "steps": 3, "options": {"seed": 5}}
+    wanted = {"width": 8, "height": 16, "num_inference_steps": 3, "seed": 5}
+    assert _read_ollama_options(Fields(body)) == wanted
+
+
+def test_a_stream_that_fails_ends_with_openai_s_error():
+    event = _make_error_event(503, "the worker is gone")
+    assert event.startswith(b"data: ")
+    assert json.loads(event[6:]) == {"error": {"message": "the worker is gone", "code": 503}}
