@@ -48,7 +48,7 @@ class Cohere2(CommandR):
 
 @architecture("cohere2moe")
 class Cohere2Moe(Cohere2):
-    """Command A with experts, except in the first layers, which always rotate."""
+    """Command A with experts; its first layers have no experts, and always use RoPE."""
 
     @classmethod
     def make_norm(cls, config: Config) -> nn.Norm:

@@ -49,7 +49,7 @@ class WhisperEncoder(Encoder):
         return self.config.uint("encoder_block_count", super().block_count, at_least=1)
 
     def inputs(self) -> Mapping[str, ModelInput]:
-        """Return the input of spectrogram frames: those of each token in a row."""
+        """Return the encoder's input: for each token, the values of its spectrogram frames."""
         return {FRAMES: TokenInput((STRIDE * self.bands,))}
 
     def embed(self, batch: Batch) -> Tensor:

@@ -147,8 +147,8 @@ class CLIPText(nn.Module):
         return Encoded(tuple(states), last, pooled)
 
     def _ends(self, ids: NDArray[np.int64]) -> list[int]:
-        """Return the position of each text's first end token, or of the largest id in old files."""
-        # Files of OpenAI's models have 2 here, which is not the end token of their vocabulary.
+        """Return the position in each text of the first end token."""
+        # OpenAI's configurations say 2, which is wrong: their end token is the largest id.
         is_end = ids == (ids.max(1, keepdims=True) if self._end == 2 else self._end)
         return is_end.argmax(1).tolist()
 

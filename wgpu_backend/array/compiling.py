@@ -152,7 +152,7 @@ class Trace:
 
     @uninterrupted
     def run(self, given: Sequence[Node]) -> Any:
-        """Return a tree of results for the arrays of such arguments."""
+        """Replay the trace on these arguments, and return its results as the function's tree."""
         session = self._session
         with session.lock:
             made = [session.place(n.spec, "result") for n in self._outputs]

@@ -20,7 +20,7 @@ def complete_model(incomplete: str) -> list[str]:
 
 
 def complete_pipeline(incomplete: str) -> list[str]:
-    """Complete `pictures`, and folders of pipelines or of other folders.
+    """Complete the bundled image model's name, or the path of a pipeline's folder.
 
     Parameters
     ----------
@@ -56,14 +56,14 @@ def _complete_path(incomplete: str, own: str, among: Callable[[Path], Iterator[s
 
 
 def _list_pipelines(folder: Path) -> Iterator[str]:
-    """Yield folders of pipelines, and other folders with a slash."""
+    """Yield names of subfolders; those that are not pipelines end with a slash."""
     for path in _list_folder(folder):
         if path.is_dir() and not path.name.startswith("."):
             yield path.name if (path / "model_index.json").exists() else f"{path.name}/"
 
 
 def _list_models(folder: Path) -> Iterator[str]:
-    """Yield the GGUF files of a folder and of its subfolders, and other subfolders with a slash."""
+    """Yield GGUF files of a folder and its subfolders; subfolders without any end with a slash."""
     for path in _list_folder(folder):
         if path.is_dir() and not path.name.startswith("."):
             # Two levels: models often lie in a folder each.

@@ -285,7 +285,7 @@ class Pool:
             queue.later(partial(self.release, buffer))
 
     def drop(self, buffer: Buffer) -> None:
-        """Remove a collected buffer from the accounts, without waiting.
+        """Stop counting the memory of a garbage-collected buffer, without waiting for the queue.
 
         For finalisers. The raw buffer goes with its handle, and may be gone already: whatever a
         collection finds is finalised in any order.

@@ -274,7 +274,7 @@ class Graph:
         return known
 
     def is_shared(self, op: Callee, operand: Node, **kwargs: Any) -> bool:  # noqa: ANN401
-        """Return whether `shared` has such a node already."""
+        """Return whether `shared` already holds a node for this op, operand and options."""
         return (op, operand.storage, operand.spec, *sorted(kwargs.items())) in self._shared
 
     # What ops call: see `wgpu_backend.graph.node.Builder`.

@@ -1,4 +1,4 @@
-"""The table of families, in the order in which they are tried for kernels and layouts."""
+"""The table of kernel families, in the order in which a device tries them."""
 
 from __future__ import annotations
 

@@ -406,7 +406,7 @@ class Context(Closable):
         self.alone(lambda: self.memory.seq_keep(sequence))
 
     def seq_add(self, sequence: int, p0: int, p1: int, delta: int) -> None:
-        """Close a gap, see `Memory.seq_add`."""
+        """Shift positions back to close a gap after `seq_rm`; see `Memory.seq_add`."""
         self.alone(lambda: self.memory.seq_add(sequence, p0, p1, delta))
 
     def seq_pos_min(self, sequence: int) -> int:

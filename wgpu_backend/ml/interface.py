@@ -176,7 +176,7 @@ def _check_params(op: str, launch: Launch, shader: Shader) -> None:
             raise shader.make_error_at(
                 rf"\b({name})\s*:",
                 f"Params has {name}, {op} gives {_list(launch.params)}; add it to the Launch: "
-                f'params={{"{name}": …}}. Known by itself are size and shape of the result, and '
+                f'params={{"{name}": …}}. Set without that: size and shape of the result, and '
                 f"of each of {_list([*operands, 'y'])} NAME_offset, NAME_size, NAME_shape and "
                 "NAME_strides",
             )

@@ -319,14 +319,14 @@ class Completion:
         return max(0, min(self.pending, self._prompt - self.sent))
 
     def part(self, count: int) -> Sequence[int]:
-        """Return the tokens of the next pass: known and draft tokens, or the newest's reference."""
+        """Return the next pass's tokens: known and draft ones, or a reference to the newest."""
         if self.ahead:
             return (self.sampler.newest,)
         return [*self.tokens[self.sent : self.sent + count], *self.guessed]
 
     @property
     def repeatable(self) -> int:
-        """Most decode steps that could follow each other now, without reading one."""
+        """The most decode steps that can be queued now before a token is read back."""
         if self.pending != 1 or self.pending_prompt or self.sampler.on_host or self.constrained:
             return 1
         left = self._room - self.sent
@@ -334,7 +334,7 @@ class Completion:
 
     @property
     def guessable(self) -> int:
-        """Most draft tokens after the newest token that the next pass may verify."""
+        """The most draft tokens that the next pass can verify after the newest token."""
         one = len(self.tokens) - self.sent == 1 and not self.ahead
         if self.inserted is not None or not one or self.finished or self.away:
             return 0

@@ -540,7 +540,7 @@ def fair_shares(wanted: Sequence[int], budget: int) -> list[int]:
 
 
 def steady_shares(prompts: Sequence[int], answers: Sequence[int], budget: int) -> list[int]:
-    """Divide a step that has either prompts only, or answers only.
+    """Return each request's tokens in the next step, which has only prompts or only answers.
 
     A token's result then does not depend on the other requests in the batch: prompts are always
     read in prompt passes, generated tokens always in decode steps. Prompts come first, since their

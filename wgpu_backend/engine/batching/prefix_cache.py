@@ -226,7 +226,7 @@ class PrefixCache:
         return length
 
     def _share(self, source: int, target: int, common: int) -> int:
-        """Share whole blocks, which is free, or copy up to a checkpoint if blocks cannot resume."""
+        """Share whole blocks without a copy, or copy up to a checkpoint if the cache needs one."""
         whole = common - common % BLOCK
         length = whole if self._cache.can_resume(source, whole) else common
         try:

@@ -61,7 +61,7 @@ def make_names(ends: Names, *tables: Names, stack: str = "layers") -> Names:
 
 
 class Family:
-    """A family of models, for one checkpoint.
+    """The conversion of one checkpoint; each subclass handles a family of models.
 
     Parameters
     ----------

@@ -130,7 +130,7 @@ class SpecialTokens:
         self._added["eos"] = True
 
     def _between(self, pair: list[str | None], *, ends: bool) -> None:
-        """Record tokens between two texts: one ends the first, another separates them."""
+        """Record whether a pair of texts has a separator in addition to an end token."""
         sequences = [place for place, text in enumerate(pair) if text is None]
         if len(sequences) != 2:
             return

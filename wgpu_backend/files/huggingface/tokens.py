@@ -210,7 +210,7 @@ def _model_keys(files: TokenizerFiles) -> dict[str, Value]:
 
 
 def _table(files: TokenizerFiles, highest: int) -> Table:
-    """Return a table as large as the model's embedding, which must include the highest id."""
+    """Return an empty table with a row for each row of the model's embedding."""
     size = files.settings.uint("vocab_size", default=highest + 1)
     if not highest < size <= 1 << 24:
         raise TokenizerError(

@@ -166,7 +166,7 @@ def _check(
         raise ShapeError(f"{dtype}: values of {values.ndim} dimensions, needs rows and columns")
     cols = values.shape[1]
     if cols % dtype.block:
-        raise ShapeError(f"{dtype}: {cols} columns, blocks hold {dtype.block}")
+        raise ShapeError(f"{dtype}: {cols} columns, needs a multiple of {dtype.block}")
     if importance is None:
         return None
     if importance.shape != (cols,):

@@ -323,7 +323,7 @@ def _base(
     try:
         name = ModelName.parse(str(base))
     except StoreError:
-        raise ModelNotFound(f"FROM {base}: no such file, and no name of a model") from None
+        raise ModelNotFound(f"FROM {base}: no such file, and not a valid name of a model") from None
     try:
         return _model_layers(store, name, report)
     except ModelNotFound:

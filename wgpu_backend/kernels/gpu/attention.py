@@ -374,7 +374,7 @@ def attention_merge_f16_reference(
 
 
 def _extents(name: str, x: Node) -> tuple[Shape, int]:
-    """Return the rows of a result, and the groups in each."""
+    """Return the shape of a result's rows, (tokens,), and the number of f16 groups in a row."""
     require_rank(name, "x", x, 4)
     require_dtype(name, "x", x, (F32,))
     tokens, heads, _, width = x.spec.shape

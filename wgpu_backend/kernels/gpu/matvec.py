@@ -240,7 +240,7 @@ def _iteration(launch: Launch, lanes: int) -> dict[str, str | int | bool]:
 def _rounded_tile(
     n: int, joins: int, squares: int, threads: int, capabilities: Capabilities
 ) -> tuple[int, int]:
-    """Return columns of a work group that rounds its results, and weight rows of a lane."""
+    """Return the columns of a workgroup that rounds its results, and the weight rows of a lane."""
     columns, sources = even_share(n, FEW), SOURCES if n == 1 else SOURCES // 2
     while columns * sources > SUMS and sources > joins:
         sources //= 2

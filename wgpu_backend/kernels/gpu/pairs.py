@@ -84,7 +84,7 @@ f16_columns.reference(f16_columns_reference)
 
 
 def select_f16_columns(launch: Launch, _: Capabilities) -> Launch:
-    """Round by a work group for eight rows."""
+    """Return the op's own launch, in which a workgroup rounds eight rows."""
     return launch
 
 

@@ -95,7 +95,7 @@ def shares(dtype: DType) -> dict[str, str]:
 
 
 def tiles_in_f16(capabilities: Capabilities) -> bool:
-    """Return whether tiles of f16 pairs pay: each takes a whole register where there are few."""
+    """Return whether tiles of f16 pairs are faster; not on devices with few registers."""
     return multiplies_f16(capabilities) and not capabilities.few_registers
 
 

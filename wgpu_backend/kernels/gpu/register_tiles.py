@@ -388,7 +388,7 @@ def _fits_registers(tile: Tile, capabilities: Capabilities) -> bool:
 
 
 def _brings_evenly(tile: Tile, slab: int) -> bool:
-    """Return whether all threads load equally few rows; always true for the smallest tile."""
+    """Return whether threads share a tile's loads evenly; true for the smallest tile anyway."""
     items, surplus = divmod(tile.rows * slab, tile.threads)
     return tile == SMALL or (not surplus and items <= MOST_ITEMS)
 

@@ -23,7 +23,7 @@ ROUNDED, UNROUNDED = "rounded", "unrounded"
 def remember(
     executor: WgpuExecutor, profile: str, found: Tuning, cache: Path | None = None
 ) -> Path:
-    """Write the chosen tiles to the file that opened devices read.
+    """Write the chosen tiles to the file that `open_device` reads later.
 
     Parameters
     ----------

@@ -388,12 +388,12 @@ def over(
 
 
 def without_axes(y: Node, missing: int) -> Node:
-    """View a node without `missing` axes of one value after the first."""
+    """View a node without the `missing` axes of size 1 that follow its first axis."""
     return make_view(y, Spec.dense((y.spec.shape[0], *y.spec.shape[1 + missing :]), F32))
 
 
 def with_axes(node: Node, missing: int) -> Node:
-    """View a node with `missing` axes of one value after the first."""
+    """View a node with `missing` axes of size 1 inserted after its first axis."""
     spec, ones = node.spec, (1,) * missing
     shape = (spec.shape[0], *ones, *spec.shape[1:])
     strides = (spec.strides[0], *(0,) * missing, *spec.strides[1:])

@@ -157,7 +157,7 @@ def _transpose_conv(
 def _margin(
     where: str, kernel: int, stride: int, padding: tuple[int, int], dilation: int, more: int
 ) -> tuple[int, int]:
-    """Return the zeros before and after an axis that already has zeros between its values."""
+    """Return how many zeros to add before and after an axis that a stride has spread apart."""
     require(
         stride > 0 and dilation > 0 and min(padding) >= 0 and kernel > 0,
         ShapeError,

@@ -1,1 +1,1 @@
-"""Ops of one value after another, and how chains of them become one kernel."""
+"""Elementwise ops, and the fusion of chains of them into one kernel."""

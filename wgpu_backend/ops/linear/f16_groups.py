@@ -167,7 +167,7 @@ def f16_columns_reference(x: Array) -> Array:
 
 
 def f16_columns_values(x: Array, k: int) -> Array:
-    """Decode rows from `f16_columns_reference`."""
+    """Decode rows that `f16_columns_reference` rounded to f16 with a power of two for each row."""
     rows, n = x.shape[:-1], prod(x.shape[:-1])
     words, filled = np.ascontiguousarray(x).reshape(-1), _filled_up(n)
     values = words[: filled * k // 2].view(np.float16).reshape(k, filled).astype(np.float32)

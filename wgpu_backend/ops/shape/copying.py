@@ -239,7 +239,7 @@ def _conversion(source: DType, dtype: DType) -> dict[str, str | bool]:
 
 
 def _bounds(dtype: DType) -> dict[str, str]:
-    """Return the choices that keep numbers within an integer type."""
+    """Return the shader constants that clamp numbers to the range of an integer type."""
     assert dtype.numpy is not None
     info = np.iinfo(dtype.numpy.name)
     # What fits a register of that type needs no bounds.

@@ -232,7 +232,7 @@ class State:
         return self.find(self.settings.default_model)
 
     def _resolve_usable(self, name: str) -> Stored:
-        """Return the model that serves requests for a name, without parameters of other engines."""
+        """Return the model for a name, without parameters that this engine does not know."""
         stored = self._resolve(name)
         if takes_sound(stored.path):
             raise RequestError(

@@ -415,7 +415,10 @@ def restore_slot(model: LanguageModel, engine: Engine, path: Path) -> list[int]:
     try:
         found, tokens = unpack_state(path.read_bytes(), _layout(model))
         if len(found) != 1 or not tokens or len(tokens) > model.num_ctx:
-            raise StateError(f"state: {len(found)} sequences of {len(tokens)} tokens, needs one")
+            raise StateError(
+                f"state: {len(found)} sequences with {len(tokens)} tokens, needs one sequence "
+                f"with 1 to {model.num_ctx}"
+            )
         model.cache.require_saved(found[0].saved)
         engine.take_prefix(tokens, found[0].saved)
     except FileNotFoundError:

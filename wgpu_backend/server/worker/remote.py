@@ -149,7 +149,7 @@ class WorkerModel:
         return _decode_array(self._client.ask("rerank", query=query, texts=given))
 
     def set_lora_scales(self, scales: Sequence[float]) -> None:
-        """Change the scales of the LoRA adapters; waits. See `Service`."""
+        """Change the scales of the LoRA adapters, and wait for the worker to apply them."""
         self._client.ask("scale", scales=[*scales])
 
     def inspect(self, what: str, given: Mapping[str, Any]) -> dict[str, Any]:

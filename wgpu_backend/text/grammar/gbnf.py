@@ -370,7 +370,7 @@ def _repeat(item: Node, least: int, most: int | None) -> Node:
 
 
 def _require_no_left_recursion(rules: Mapping[str, Node], reader: _Reader) -> None:
-    """Reject left recursion by llama.cpp's rule: only an empty alternative makes a rule empty."""
+    """Reject left recursion as llama.cpp does: only a literally empty alternative is nullable."""
     empty = {name for name, body in rules.items() if _has_empty(body)}
     first = {name: [*_leftmost(body, empty)] for name, body in rules.items()}
     done: set[str] = set()

@@ -391,7 +391,7 @@ class _Plan:
         return (self._groups.setdefault((id(node), 0), _either(regular)), *others)
 
     def _split_loop(self, node: Repeat) -> Node:
-        """Return the repeated item, with its regular alternatives as a repetition of their own.
+        """Return the item of a loop, with its regular alternatives moved into a loop of their own.
 
         ``([a-z] | "(" root ")")*`` then has one lexeme for a run of letters.
         """

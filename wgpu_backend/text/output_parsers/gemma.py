@@ -132,7 +132,7 @@ def _read_braces(text: IncomingText) -> Reader[str]:
     """Return a value in braces; braces in quotation marks do not count."""
     taken, depth = list[str](), 0
     if (yield from text.peek()) != "{":
-        raise FormatMismatch("no arguments")
+        raise FormatMismatch("the tool call has no arguments in braces")
     while True:
         taken.append((yield from text.read_while(_PLAIN)))
         tag = yield from text.take("<escape>", '<|"|>', "{", "}", "[", "]")

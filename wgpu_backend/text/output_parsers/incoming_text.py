@@ -34,7 +34,7 @@ _MAX_DEPTH = 200
 
 @lru_cache(maxsize=256)
 def arrival(*tags: str) -> Callable[[str], bool]:
-    """Return a test whether one of these tags may be complete with a piece."""
+    """Return a predicate: whether a new piece of text may complete one of these tags."""
     # A tag that began in an earlier piece ends with a suffix of it at the beginning of this one.
     suffixes = tuple(tag[at:] for tag in tags for at in range(1, len(tag)))
     if len(tags) == 1:

@@ -63,7 +63,7 @@ def parse_literal(text: str) -> object:
     reader = _Reader(text)
     value, at = reader.value(reader.skip_spaces(0), 0)
     if reader.skip_spaces(at) != len(text):
-        raise ValueError("more than a value")
+        raise ValueError("text after the value")
     return value
 
 

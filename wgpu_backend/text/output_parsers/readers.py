@@ -141,7 +141,7 @@ def skip_to_json(text: IncomingText) -> Reader[str]:
         yield from text.read_while(_FENCED)
         mark = yield from text.skip_spaces()
     if mark not in ("{", "["):
-        raise FormatMismatch("no JSON" if mark or not text.ended else "the answer ends early")
+        raise FormatMismatch("JSON was expected" if mark or not text.ended else "the answer ends early")
     return mark
 
 
@@ -172,7 +172,7 @@ def read_arguments(text: IncomingText, name: str) -> Reader[ToolCall]:
         yield from skip_to_json(text)
     arguments = parse_arguments((yield from read_json(text)))
     if not name:
-        raise ValueError("no name")
+        raise ValueError("the tool call has no name")
     return ToolCall(name, arguments)
 
 
@@ -235,7 +235,7 @@ def _another(body: Body, call: str, closings: Sequence[str]) -> Reader[bool]:
     yield from text.skip_spaces()
     tag = yield from text.take(call, *closings)
     if tag is None and not body.given:
-        raise FormatMismatch("no call" if not text.ended else "the answer ends early")
+        raise FormatMismatch("the text is not a tool call" if not text.ended else "the answer ends early")
     return tag == call
 
 
@@ -258,7 +258,7 @@ def read_mistral(body: Body) -> Reader[None]:
         yield from text.read_while(_NAME)
     yield from text.take("[ARGS]")
     if not name or (yield from text.skip_spaces()) not in ("{", ""):
-        raise FormatMismatch("no name or no arguments")
+        raise FormatMismatch("the tool call has no name or no arguments")
     body.give([(yield from read_arguments(text, name))])
     yield from skip_closing(body, "</s>")
 
@@ -303,7 +303,7 @@ def _read_python(body: Body, closing: str) -> Reader[list[ToolCall]]:
             continue
         taken.append((yield from text.read_while(_NAME)))
         if (yield from text.skip_spaces()) not in ("(", "[", "{"):
-            raise FormatMismatch("no call")
+            raise FormatMismatch("the text is not a tool call")
         taken += [(yield from text.read_brackets("python")), "\n"]
     return parse_python_calls("".join(taken), body.offered)
 
@@ -324,7 +324,7 @@ def _read_unescaped(body: Body, closing: str) -> Reader[list[ToolCall]]:
         except (ValueError, RecursionError):
             # The tag may be part of a string.
             source += closing
-    raise FormatMismatch("no call")
+    raise FormatMismatch("the text is not a tool call")
 
 
 def parse_python_calls(

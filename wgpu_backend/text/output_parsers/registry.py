@@ -260,7 +260,7 @@ def _read_llama(body: Body) -> Reader[None]:
     source = yield from text.read_brackets("python")
     [call] = parse_calls_in_python(f"call{source}")
     if not name or call.positional or not call.named:
-        raise FormatMismatch("no call")
+        raise FormatMismatch("the text is not a tool call")
     body.give([ToolCall(name, call.named)])
     yield from skip_closing(body, *_LLAMA_ENDS)
 
@@ -518,7 +518,7 @@ _MUSE = Tagging(
 def _read_recipient(body: Body) -> Reader[None]:
     name = yield from body.text.read_while(_NAME)
     if not name or (yield from body.text.take("<|message|>")) is None:
-        raise FormatMismatch("no recipient")
+        raise FormatMismatch("the tool call names no function")
 
 
 MUSE = Format(
@@ -591,7 +591,7 @@ def _read_functionary(body: Body) -> Reader[None]:
     """Read a recipient and its JSON; a message to ``all`` is text."""
     name = yield from body.text.read_while(_NAME)
     if (yield from body.text.take("\n")) is None:
-        raise FormatMismatch("no recipient")
+        raise FormatMismatch("the tool call names no function")
     if name != "all":
         body.give([(yield from read_arguments(body.text, name))])
 

@@ -166,12 +166,12 @@ def tagged_reader(tagging: Tagging) -> SpanReader:
                     break
                 header = _HEADER.fullmatch((yield from text.read_until(tagging.named)))
             if header is None:
-                raise FormatMismatch("no name")
+                raise FormatMismatch("the tool call has no name")
             yield from read_tagged_call(body, tagging, header[1].strip())
             if text.skip(there.closing) is not None:
                 return
         if not body.given:
-            raise FormatMismatch("no call")
+            raise FormatMismatch("the text is not a tool call")
 
     return read
 
@@ -193,7 +193,7 @@ def read_tagged_call(body: Body, tagging: Tagging, name: str) -> Reader[None]:
             yield from text.skip_spaces()
             tag = yield from text.take(tagging.parameter, tagging.end)
             if tag is None and not (yield from _is_at_end(body, tagging)):
-                raise FormatMismatch("no parameter")
+                raise FormatMismatch("a parameter was expected")
             if tag != tagging.parameter:
                 break
             found = yield from _wait_parameter(body, tagging)
@@ -243,7 +243,7 @@ def _wait_parameter(body: Body, tagging: Tagging) -> Reader[tuple[str, str | Non
     written = (yield from body.text.read_until(tagging.keyed)).rstrip()
     key = _KEY.fullmatch(written.removesuffix(tagging.key_end))
     if key is None:
-        raise FormatMismatch("no name of a parameter")
+        raise FormatMismatch("the parameter has no name")
     return key[1].strip(), key[2], (yield from _read_value(body, tagging))
 
 
@@ -374,7 +374,7 @@ def function_reader(tagging: Tagging, *, fallback: Sequence[str] = ()) -> SpanRe
         text = body.text
         header = _HEADER.fullmatch((yield from text.read_until(tagging.named)))
         if header is None:
-            raise FormatMismatch("no name")
+            raise FormatMismatch("the tool call has no name")
         if (yield from text.skip_spaces()) == "{":
             body.give([(yield from read_arguments(text, header[1]))])
             yield from text.skip_spaces()
@@ -409,7 +409,7 @@ def nested_reader(token: str, closing: str) -> SpanReader:
             given = ((key, value, body.offered.kinds(name, key)) for key, value in arguments)
             body.give([ToolCall(name, {key: _leaf(value, of) for key, value, of in given})])
         if not body.given:
-            raise FormatMismatch("no call")
+            raise FormatMismatch("the text is not a tool call")
 
     return read
 

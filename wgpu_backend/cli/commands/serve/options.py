@@ -400,7 +400,7 @@ class ApiOptions:
     )
 
     def settings(self, prefix: str) -> dict[str, Any]:
-        """Return the server's settings; the page works only at the root, without a prefix."""
+        """Return the server's settings; a path prefix disables the web page."""
         shown = {
             "slots": not self.no_slots,
             "metrics": not self.no_metrics,

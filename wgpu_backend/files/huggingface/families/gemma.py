@@ -52,7 +52,7 @@ class Gemma(Family):
     )
 
     def keys(self) -> dict[str, Value]:
-        """Return the activation of files without ``hidden_activation``: their "gelu" is tanh's."""
+        """Return the activation of files with only ``hidden_act``, where "gelu" means tanh's."""
         s = self.settings
         if "hidden_activation" in s or s.text("hidden_act", default="gelu") == "gelu":
             return {}
