@@ -1,7 +1,7 @@
 """Whisper: a transformer from the log-mel spectrogram of 30 seconds of speech to text.
 
 Radford et al. 2022, "Robust Speech Recognition via Large-Scale Weak Supervision", §2.2: two
-convolutions of width 3, the second with a stride of 2, and sinusoids of positions, then pre-norm
+convolutions of width 3, the second with a stride of 2, and sinusoidal positions, then pre-norm
 layers whose positions attend to each other. The decoder has learned positions, attends to the
 encoder's states, and its output matrix is the embedding. Keys have no bias.
 """
@@ -29,7 +29,7 @@ class WhisperEncoder(Encoder):
     norm = nn.LayerNorm
     prefix = "enc."
     output_norm_name = "enc.output_norm"
-    # The decoder's, in the same file.
+    # The file also has the decoder's weights.
     elsewhere = ("dec.", "output.")
 
     state_positions: nn.Embedding = nn.weight("a.position_embd", "states", "width")
@@ -87,7 +87,7 @@ class Whisper(Decoder):
         return nn.CrossLayer(config, attention, cross, nn.MLP(config, "gelu_erf", gated=False))
 
     def prompt_encoder(self) -> PromptEncoder:
-        """Return the model itself, which has the encoder."""
+        """Return the model itself, since it has the encoder as a field."""
         return self
 
     def project_states(self, states: Tensor) -> Sequence[tuple[Tensor, Tensor]]:

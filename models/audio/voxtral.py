@@ -1,7 +1,7 @@
 """Voxtral's tower: Liu et al. 2025, "Voxtral", §2.
 
-Whisper's encoder on windows of 30 seconds, the last of them padded with silence. Four states in a
-row go through two matrices: 375 rows for each window.
+Whisper's encoder on windows of 30 seconds, the last of them padded with silence. Four
+consecutive states go through two matrices: 375 rows for each window.
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ class Gemma3Vision(Tower):
         self.layers = self.fill_layers(lambda: EncoderLayer(sizes), sizes.count)
 
     def prepare(self, source: NDArray[Any]) -> Media:
-        """Stretch a picture to the tower's size."""
+        """Resize a picture to the tower's size, without keeping proportions."""
         pixels = resize(source, self.side * self.patch, self.side * self.patch, Filter.BILINEAR)
         values = split_patches(normalise(pixels, *self.statistics), self.patch)
         rows = Rows((self.side // self.square) ** 2)

@@ -1,7 +1,7 @@
 """Gemma 4's tower: Gemma Team 2026, "Gemma 4".
 
-A vision transformer for pictures of any proportions, with tables of positions and a rotation by
-column and row. Squares of patches are averaged and projected.
+A vision transformer for pictures of any proportions, with position embeddings and RoPE by column
+and row. Squares of patches are averaged and projected.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from wgpu_backend.nn.vision.processing import (
     split_patches,
 )
 
-# Of models whose pictures are read from left to right: E2B and E4B. The file does not say it.
+# Widths of E2B and E4B, whose picture rows have causal attention. The file has no key for that.
 _CAUSAL_COLS = (1536, 2560)
 
 
 class ClippedLinear(nn.Module):
-    """A matrix whose inputs and outputs are limited, in some models."""
+    """A matrix product whose inputs and outputs are clamped in some models."""
 
     weight: Tensor = nn.weight("weight", "shape")
     input_min: Tensor | None = nn.weight("input_min", 1)
@@ -85,7 +85,7 @@ class Layer(nn.Module):
         q, k, v = (part(x).reshape(*shape) for part in (self.q, self.k, self.v))
         v = v.rms_norm(None, eps=self.sizes.eps)
         q, k = rotate(self.q_norm(q)), rotate(self.k_norm(k))
-        # Queries are normalised, so that scores have no factor.
+        # Queries are normalised, so that scores are not scaled.
         return self.out(attend(q, k, v, scale=1.0))
 
 
@@ -103,7 +103,7 @@ class Gemma4Vision(Tower):
 
     def __init__(self, backend: Backend) -> None:
         keys = backend.config
-        # The file names no activation.
+        # The file has no key for the activation.
         sizes = LayerSizes.from_config(keys, activation="gelu", norm=nn.RMSNorm)
         self.sizes, self.width = sizes, sizes.width
         self.cols = keys.uint("vision.projection_dim", at_least=1)
@@ -124,7 +124,7 @@ class Gemma4Vision(Tower):
         self.layers = self.fill_layers(lambda: Layer(sizes), sizes.count)
 
     def prepare(self, source: NDArray[Any]) -> Media:
-        """Scale a picture, up or down, to the most whole squares of patches."""
+        """Resize a picture to the most whole squares of patches that are allowed."""
         size = fit_budget(source.shape[:2], self.patch, self.square, self.most)
         # The published code subtracts 1/2 in f32, then doubles.
         values = (scale_unit(resize(source, *size)) - np.float32(0.5)) * np.float32(2)
@@ -137,7 +137,7 @@ class Gemma4Vision(Tower):
         return make_media(arrays, ["<|image>", Rows(rows * columns), "<image|>"])
 
     def encode(self, context: Context, inputs: Mapping[str, Tensor]) -> Tensor:
-        """Return a row for each square of patches, by rows."""
+        """Return a row for each square of patches, in raster order."""
         columns, rows = (inputs["places"].slice(0, i, i + 1).reshape(-1) for i in range(2))
         tables = self.positions.reshape(-1, self.width)
         added = tables.rows(columns).add(tables.rows(rows + self.positions.shape[1]))
@@ -153,7 +153,7 @@ class Gemma4Vision(Tower):
         return self.projection(x.rms_norm(None, eps=self.sizes.eps))
 
     def _rotation(self, places: Tensor) -> Rotate:
-        """Rotate the first half of each head by column, the second by row."""
+        """Return RoPE that rotates the first half of each head by column, the second by row."""
         half = self.sizes.head // 2
         exponents = np.arange(0, half, 2, dtype=np.float32) / np.float32(half)
         context = places.context

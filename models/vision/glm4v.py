@@ -1,7 +1,7 @@
 """GLM-4.1V's tower: GLM-V Team 2025, "GLM-4.1V-Thinking and GLM-4.5V", §2.
 
-A vision transformer for pictures of any size: its table of positions is resized, and queries and
-keys are rotated by row and column. A convolution joins squares of patches.
+A vision transformer for pictures of any size: its position embeddings are resized, and queries
+and keys have RoPE by row and column. A convolution joins squares of patches.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Glm4Vision(Tower):
     def __init__(self, backend: Backend) -> None:
         keys = backend.config
         self.cols = keys.uint("vision.projection_dim", at_least=1)
-        # The key for the feed-forward network is that of the projection.
+        # The file's key for the feed-forward width has the projection's.
         sizes = LayerSizes.from_config(keys, activation="silu", norm=nn.RMSNorm, inner=self.cols)
         self.sizes, self.width = sizes, sizes.width
         self.patch = keys.uint("vision.patch_size", at_least=1)
@@ -75,7 +75,7 @@ class Glm4Vision(Tower):
         self.layers = self.fill_layers(lambda: EncoderLayer(sizes), sizes.count)
 
     def prepare(self, source: NDArray[Any]) -> Media:
-        """Resize a picture to whole squares, within the limits of its pixels."""
+        """Resize a picture to whole squares of patches, within the limits on pixels."""
         # The processor counts the pixels of both frames.
         size = fit_frames(source.shape[:2], self.step, 2 * self.fewest, 2 * self.most)
         values = normalise(resize(source, *size), *self.statistics)
@@ -90,8 +90,8 @@ class Glm4Vision(Tower):
         return make_media(arrays, [Rows(rows * columns, (1, rows, columns))])
 
     def encode(self, context: Context, inputs: Mapping[str, Tensor]) -> Tensor:
-        """Return a row for each square of patches, by rows."""
-        # A still picture is two equal frames.
+        """Return a row for each square of patches, in raster order."""
+        # The convolution takes two frames; a still picture is both.
         x = self.patches(inputs["patches"], self.second_frame.linear(inputs["patches"], None))
         table = self.positions.reshape(self.side, self.side, self.width)
         added = resize_table(table, inputs["by_row"], inputs["by_column"], self.square)

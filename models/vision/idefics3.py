@@ -45,7 +45,7 @@ class Idefics3Vision(TiledTower):
         super().__init__(backend, sizes, square)
 
     def prepare(self, source: NDArray[Any]) -> Media:
-        """Scale a picture by its longer side, up to whole tiles, and add the whole picture."""
+        """Resize a picture by its longer side, up to whole tiles, and append a small copy of it."""
         picture = resize(source, *fit_longest(source.shape[:2], self.longest), Filter.LANCZOS)
         size = fit_tiles(picture.shape[:2], self.tile)
         picture = resize(picture, *size, Filter.LANCZOS)
@@ -56,7 +56,7 @@ class Idefics3Vision(TiledTower):
         return make_media({"patches": self.split(tiles)}, self._layout(grid))
 
     def _layout(self, grid: tuple[int, int]) -> list[str | Rows]:
-        """Return the tiles by row and column, a line for each row, and the whole picture."""
+        """Return the layout: tiles with row and column, line by line, then the whole picture."""
         rows = Rows((self.side // self.square) ** 2)
         edge, text = "<fake_token_around_image>", ""
         layout: list[str | Rows] = []

@@ -34,7 +34,7 @@ class InternVLVision(TiledTower):
 
     def __init__(self, backend: Backend) -> None:
         keys = backend.config
-        # The file says only that it is a GELU.
+        # The file's key does not say which GELU it is.
         sizes = LayerSizes.from_config(keys, activation="gelu_erf")
         square = keys.uint("vision.projector.scale_factor", at_least=1)
         self.joined = sizes.width * square**2
@@ -44,7 +44,7 @@ class InternVLVision(TiledTower):
         super().__init__(backend, sizes, square)
 
     def prepare(self, source: NDArray[Any]) -> Media:
-        """Stretch a picture to the grid of tiles with the nearest proportions."""
+        """Resize a picture to the grid of tiles with the nearest proportions."""
         grid = find_grid(source.shape[:2], (self.tile, self.tile), self.fewest, self.most)
         tiles = split_tiles(resize(source, grid[0] * self.tile, grid[1] * self.tile), grid)
         if len(tiles) > 1:

@@ -1,7 +1,7 @@
 """LFM2-VL's tower: Liquid AI 2025, "LFM2 Technical Report", §5.
 
-SigLIP 2 (Tschannen et al. 2025) for pictures of any size: its table of positions is resized. Large
-pictures are cut into tiles. Squares of patches are joined.
+SigLIP 2 (Tschannen et al. 2025) for pictures of any size: its position embeddings are resized.
+Large pictures are cut into tiles. Squares of patches are joined.
 """
 
 from __future__ import annotations
@@ -72,12 +72,12 @@ class Lfm2Vision(Tower):
         if self.positions.shape != (self.side**2, self.width) or self.tile % self.step:
             raise self.fail(
                 f"tensor v.position_embd.weight is {self.positions.shape}, needs (side², "
-                f"{self.width}), and tiles of {self.tile} pixels need a multiple of {self.step}"
+                f"{self.width}), or tiles of {self.tile} pixels are not a multiple of {self.step}"
             )
         self.layers = self.fill_layers(lambda: EncoderLayer(sizes), sizes.count)
 
     def prepare(self, source: NDArray[Any]) -> Media:
-        """Resize a picture to the allowed number of squares, and cut it if it has many more."""
+        """Resize a picture to the allowed number of squares; large ones are also cut into tiles."""
         size = source.shape[:2]
         inner = fit_tokens(size, self.step, self.fewest, self.most)
         parts, grid = [resize_coarsely(source, *inner)], (1, 1)
@@ -99,7 +99,7 @@ class Lfm2Vision(Tower):
         return split_patches(values, self.patch, merge=self.square).reshape(-1, self.patch_values)
 
     def _layout(self, grid: tuple[int, int], sizes: list[tuple[int, int]]) -> list[str | Rows]:
-        """Return the tiles by row and column, then the whole picture."""
+        """Return the layout: tiles with their row and column, then the whole picture."""
         rows = [Rows(size[0] * size[1] // self.step**2) for size in sizes]
         layout: list[str | Rows] = ["<|image_start|>"]
         if grid == (1, 1):

@@ -1,6 +1,6 @@
 """Llama 4's tower: Meta 2025, "The Llama 4 herd".
 
-A vision transformer with rotation by row and column on tiles of a picture, and on the whole one.
+A vision transformer with RoPE by row and column, on tiles of a picture and on the whole picture.
 Squares of patches are joined.
 """
 
@@ -28,7 +28,7 @@ from wgpu_backend.nn.vision.processing import (
 )
 from wgpu_backend.nn.vision.tiles import TiledTower
 
-# Its code has the default of PyTorch, whatever config.json says.
+# The published code uses PyTorch's default, and ignores config.json.
 EPS = 1e-5
 
 
@@ -54,7 +54,7 @@ class Llama4Vision(TiledTower):
         super().__init__(backend, sizes, square)
 
     def make_layer(self) -> EncoderLayer:
-        """Make a layer; some converters write its second norm under Gemma 4's name."""
+        """Make a layer; files of some converters have its second norm under Gemma 4's name."""
         layer = super().make_layer()
         if "v.blk.0.attn_post_norm.weight" in self.backend.file.tensors:
             norm = self.sizes.make_norm()
@@ -62,7 +62,7 @@ class Llama4Vision(TiledTower):
         return layer
 
     def prepare(self, source: NDArray[Any]) -> Media:
-        """Place a picture on a canvas of tiles, black at the right and below."""
+        """Fit a picture into a grid of tiles, padded with black at the right and bottom."""
         grid, inner = fit_llama4(source.shape[:2], self.tile, self.most)
         canvas = grid[0] * self.tile, grid[1] * self.tile
         tiles = split_tiles(pad(resize_coarsely(source, *inner), canvas), grid)
@@ -71,7 +71,7 @@ class Llama4Vision(TiledTower):
         return make_media({"patches": self.split(tiles)}, self._layout(grid))
 
     def _layout(self, grid: tuple[int, int]) -> list[str | Rows]:
-        """Return the tiles with separators, and the whole picture or the only tile."""
+        """Return the layout: tiles with separators, and the whole picture or the only tile."""
         rows, text = Rows((self.side // self.square) ** 2), "<|image_start|>"
         layout: list[str | Rows] = []
         for _ in range(grid[0] if grid != (1, 1) else 0):
@@ -82,11 +82,11 @@ class Llama4Vision(TiledTower):
         return [*layout, f"{text}<|image|>", rows, "<|image_end|>"]
 
     def normalise(self, tile: Bytes) -> NDArray[np.float32]:
-        """Return the values of a tile: (height, width, 3), rounded to bf16."""
+        """Return the normalised values of a tile, rounded to bf16: (height, width, 3)."""
         return normalise_half(tile, *self.statistics)
 
     def rotate(self, context: Context, tiles: int) -> Rotate:
-        """Return the rotation by column and row from 1; a tile's own row is not rotated."""
+        """Return RoPE by column and row, counted from 1; class tokens are not rotated."""
         rows, columns = np.divmod(self.raster, self.side)
         places = np.stack([columns + 1, rows + 1], 1)
         whole = np.concatenate([places, np.zeros((1, 2), places.dtype)])

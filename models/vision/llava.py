@@ -1,8 +1,8 @@
 """LLaVA's tower: Liu et al. 2023, "Visual Instruction Tuning", §4.1, and LLaVA 1.5 and 1.6.
 
 CLIP's vision transformer without its last layer, and two matrices. LLaVA 1.6 encodes the whole
-picture and its tiles. It drops the rows of margins, and ends each line of patches with a learned
-row.
+picture and its tiles. It drops the patches of margins, and ends each line of patches with a
+learned row.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class LlavaVision(TiledTower):
     Attributes
     ----------
     pinpoints : list of (int, int)
-        Heights and widths of pictures in tiles; empty for LLaVA 1.5, which has one tile.
+        Allowed heights and widths of pictures in tiles; empty for LLaVA 1.5, which has one tile.
     """
 
     placeholder = "<image>"
@@ -52,7 +52,7 @@ class LlavaVision(TiledTower):
     def __init__(self, backend: Backend) -> None:
         keys = backend.config
         sizes = LayerSizes.from_config(keys)
-        # Without the key, the file has no layers that are not used.
+        # Files without the key have only the layers that are used.
         self.features = keys.ints("vision.feature_layer", [sizes.count])
         self.joined = len(self.features) * sizes.width
         # Widths come first in the file.
@@ -62,7 +62,7 @@ class LlavaVision(TiledTower):
             backend.file.tensors.get(f"{n}.weight") for n in ("mm.2", "v.blk.0.ffn_down")
         )
         self.is_swapped = first is not None and first.shape == (sizes.inner, sizes.width)
-        # The older converter writes another width as the key, CLIP's own.
+        # The older converter writes CLIP's own width as the key, so the tensor decides.
         super().__init__(backend, sizes, cols=None if last is None else last.shape[0])
         self._require_keys()
 
@@ -72,12 +72,14 @@ class LlavaVision(TiledTower):
                 f"vision.feature_layer is {self.features}, needs 1 to {self.sizes.count}"
             )
         if any(side % self.tile or not side for size in self.pinpoints for side in size):
-            raise self.fail(f"vision.image_grid_pinpoints needs multiples of {self.tile}")
+            raise self.fail(
+                f"vision.image_grid_pinpoints is {self.pinpoints}, needs multiples of {self.tile}"
+            )
         if self.pinpoints and self.newline is None:
             raise self.fail("tensor v.image_newline is missing, which ends the lines of tiles")
 
     def make_layer(self) -> EncoderLayer:
-        """Make a layer; the older converter exchanges the names of its last matrices."""
+        """Make a layer; files of the older converter swap the names of its two last matrices."""
         layer = super().make_layer()
         layer.feed_forward.swapped = self.is_swapped
         return layer
@@ -99,9 +101,10 @@ class LlavaVision(TiledTower):
         return make_media(arrays, [Rows(len(order))])
 
     def _order(self, size: Size, grid: Size) -> NDArray[np.int32]:
-        """Return which rows follow: the whole picture's, then lines across tiles with their ends.
+        """Return the order of rows: the whole picture's, then lines of patches across the tiles.
 
-        Margins are left out. The number after those of all patches is the end of a line.
+        Margins are left out. Each line ends with the index after the last patch, which stands for
+        the learned row.
         """
         side, (down, across) = self.side, grid
         numbers = np.arange(self.count * (1 + down * across), dtype=np.int32)
@@ -111,7 +114,7 @@ class LlavaVision(TiledTower):
         return np.concatenate([numbers[: self.count], np.concatenate([lines, ends], 1).ravel()])
 
     def encode(self, context: Context, inputs: Mapping[str, Tensor]) -> Tensor:
-        """Return a row for each patch, and for each end of a line."""
+        """Return a row for each patch, and one at the end of each line of tiles."""
         states = self.list_states(context, inputs["patches"])
         x = self.drop_class(states[self.features[0]])
         for number in self.features[1:]:
@@ -123,7 +126,7 @@ class LlavaVision(TiledTower):
 
 
 def _drop_margins(lines: NDArray[np.int32], size: Size) -> NDArray[np.int32]:
-    """Drop the patches of margins around a picture of another shape, the same on both sides."""
+    """Drop the margins' patches if a picture's proportions differ from the tiles'."""
     height, width = lines.shape
     if size[1] / size[0] > width / height:
         margin = (height - int(round(size[0] * (width / size[1]), 7))) // 2

@@ -1,6 +1,6 @@
 """Pixtral's and Mistral Small 3.1's tower: Agrawal et al. 2024, "Pixtral 12B", §2.2.
 
-A vision transformer for pictures of any size, with rotation by row and column. Mistral Small joins
+A vision transformer for pictures of any size, with RoPE by row and column. Mistral Small joins
 squares of patches.
 """
 
@@ -53,24 +53,24 @@ class PixtralVision(Tower):
         self.longest = keys.uint("vision.image_size", at_least=self.patch)
         self.patch_values, self.joined = 3 * self.patch**2, self.square**2 * self.width
         self.base = keys.float("vision.rope.freq_base", 10_000.0)
-        # mmproj files have pairs of queries and keys side by side, Ollama's files do not.
+        # In mmproj files the values of a RoPE pair are adjacent, in Ollama's files they are not.
         self.interleaved = keys.bool("vision.rope.interleaved", True)
         self.statistics = colour_statistics(keys)
-        # Mistral Small takes the language model's epsilon, which mmproj files do not have; it is
-        # the same one in published models.
+        # Mistral Small uses the language model's epsilon, which mmproj files do not have. Published
+        # models have the same one in both.
         eps = keys.float("vision.projector.layer_norm_epsilon", EPS)
         self.norm = nn.weight("mm.input_norm", "width", kind=nn.RMSNorm(eps), needed=False)
         self.pre_norm = nn.weight("v.pre_ln", "width", kind=nn.RMSNorm(EPS))
         super().__init__(backend)
         if (self.merger is None) != (self.square == 1):
             raise self.fail(
-                f"vision.spatial_merge_size is {self.square}, and tensor mm.patch_merger.weight is "
-                f"{'missing' if self.merger is None else 'there'}"
+                f"vision.spatial_merge_size is {self.square}, but tensor mm.patch_merger.weight is "
+                f"{'missing' if self.merger is None else 'in the file'}"
             )
         self.layers = self.fill_layers(lambda: EncoderLayer(sizes), sizes.count)
 
     def prepare(self, source: NDArray[Any]) -> Media:
-        """Reduce a picture to the longest side, in whole squares of patches."""
+        """Reduce a picture to at most `longest` on each side, in whole squares of patches."""
         step = self.patch * self.square
         size = fit_patches(source.shape[:2], self.longest, step)
         values = normalise(resize(source, *size), *self.statistics)
@@ -100,7 +100,7 @@ class PixtralVision(Tower):
             x = layer(x, rotate)
         x = x if self.norm is None else self.norm(x)
         if self.merger is not None:
-            # A row of the merger's matrix has the patches of each column together.
+            # In the merger's matrix the patches' values of one column are adjacent.
             squares = x.reshape(-1, self.square**2, self.width).permute(0, 2, 1)
             x = self.merger(squares.contiguous().reshape(-1, self.joined))
         return self.down(self.up(x).gelu_erf())

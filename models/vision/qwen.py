@@ -1,9 +1,9 @@
 """The towers of Qwen2-VL, Qwen2.5-VL and Qwen3-VL.
 
 Wang et al. 2024, "Qwen2-VL", §2.1: a vision transformer for pictures of any size, whose queries and
-keys are rotated by row and column; four patches become one row. Bai et al. 2025, "Qwen2.5-VL
+keys have RoPE by row and column; four patches become one row. Bai et al. 2025, "Qwen2.5-VL
 Technical Report", §2.1: most layers attend within windows, with RMS norms and gates. Bai et al.
-2025, "Qwen3-VL Technical Report", §2: a table of positions is added, and rows of some layers are
+2025, "Qwen3-VL Technical Report", §2: position embeddings are added, and rows of some layers are
 added after the first layers of the language model (DeepStack: Meng et al. 2024, §3).
 """
 
@@ -39,7 +39,7 @@ from wgpu_backend.nn.vision.processing import (
     split_patches,
 )
 
-# Epsilon of every norm in the published code, whatever a file says.
+# The published code uses this epsilon for every norm, and ignores the file's.
 EPS = 1e-6
 # Limits of the published processor, in squares of 28 x 28 pixels.
 FEWEST, MOST = 4, 1280
@@ -62,7 +62,7 @@ class Qwen2Vision(Tower):
 
     def __init__(self, backend: Backend) -> None:
         keys = backend.config
-        # Qwen2-VL's key counts the width of the language model, so that a tensor decides.
+        # Qwen2-VL's key has the language model's width, so a tensor's shape is used instead.
         inner = count_rows(backend, "v.blk.0.ffn_up.weight")
         sizes = LayerSizes.from_config(
             keys, activation=self.activation, norm=self.norm, eps=EPS, inner=inner
@@ -81,7 +81,7 @@ class Qwen2Vision(Tower):
         self.layers = self.fill_layers(lambda: EncoderLayer(sizes), sizes.count)
 
     def prepare(self, source: NDArray[Any]) -> Media:
-        """Resize a picture to whole squares, within the limits of its pixels."""
+        """Resize a picture to whole squares of patches, within the limits on pixels."""
         size = fit_pixels(source.shape[:2], self.step, self.fewest, self.most)
         values = normalise(resize(source, *size), *self.statistics)
         patches = split_patches(values, self.patch, merge=self.square)
@@ -89,7 +89,7 @@ class Qwen2Vision(Tower):
         places = list_places(rows, columns, self.square).reshape(2, rows * columns, each)
         order = self.order(rows, columns)
         arrays = {
-            # Rows and columns stay in the shape, which is the key of a recorded graph.
+            # The shape keeps rows and columns, since it is the key of a recorded graph.
             "patches": patches.reshape(rows * columns, each, -1)[order].reshape(patches.shape),
             "places": np.ascontiguousarray(places[:, order]).reshape(2, -1),
             **self.tables(rows * self.square, columns * self.square),
@@ -97,25 +97,25 @@ class Qwen2Vision(Tower):
         return make_media(arrays, [Rows(rows * columns, (1, rows, columns))])
 
     def order(self, rows: int, columns: int) -> NDArray[np.intp]:
-        """Return the order of squares in the tower; they are numbered by rows."""
+        """Return the raster index of each square, in the order in which the tower encodes them."""
         return np.arange(rows * columns)
 
     def tables(self, rows: int, columns: int) -> Mapping[str, NDArray[np.float32]]:
-        """Return further inputs for a picture of so many patches."""
+        """Return further graph inputs for a picture of `rows` by `columns` patches."""
         return {}
 
     def encode(self, context: Context, inputs: Mapping[str, Tensor]) -> Tensor:
-        """Return a row for each square of patches, by rows."""
+        """Return a row for each square of patches, in raster order."""
         rows, columns = inputs["patches"].shape[:2]
         patches = inputs["patches"].reshape(-1, self.patch_values)
-        # A still picture is two equal frames.
+        # The convolution takes two frames; a still picture is both.
         x = self.patches(patches, self.second_frame.linear(patches, None))
         x = self.add_positions(x, inputs)
         rotate = rotation_at(inputs["places"], self.sizes.head)
         return self.run_layers(x, rotate, rows, columns)
 
     def add_positions(self, x: Tensor, inputs: Mapping[str, Tensor]) -> Tensor:
-        """Return the patches with positions added, if the tower has a table of them."""
+        """Add position embeddings to the patches, if the tower has any."""
         return x
 
     def run_layers(self, x: Tensor, rotate: Rotate, rows: int, columns: int) -> Tensor:
@@ -132,7 +132,7 @@ class Qwen2Vision(Tower):
 
 @projector("qwen2.5vl_merger")
 class Qwen25Vision(Qwen2Vision):
-    """Qwen2.5-VL's tower, whose layers attend within windows except some."""
+    """Qwen2.5-VL's tower, in which most layers attend within windows."""
 
     norm = nn.RMSNorm
     activation = "silu"
@@ -143,17 +143,17 @@ class Qwen25Vision(Qwen2Vision):
         if "vision.fullatt_block_indexes" in keys:
             self.whole = set(keys.ints("vision.fullatt_block_indexes"))
         else:
-            # Every so many layers one sees the whole picture; 0 for all.
+            # One in `each` layers attends to the whole picture; 0 for all layers.
             each = keys.uint("vision.n_wa_pattern", 0)
             self.whole = {i for i in range(count) if each == 0 or (i + 1) % each == 0}
         self.window = max(keys.uint("vision.window_size", 112) // self.step, 1)
 
     def order(self, rows: int, columns: int) -> NDArray[np.intp]:
-        """Return the squares window by window."""
+        """Return the raster index of each square, window by window."""
         return split_windows(rows, columns, self.window)[0]
 
     def run_layers(self, x: Tensor, rotate: Rotate, rows: int, columns: int) -> Tensor:
-        """Run the layers over patches in the order of windows, and order the squares by rows."""
+        """Run the layers over patches in window order; the joined squares are in raster order."""
         order, runs = split_windows(rows, columns, self.window)
         lengths = [length * self.square**2 for length in runs]
         for i, layer in enumerate(self.layers):
@@ -163,7 +163,7 @@ class Qwen25Vision(Qwen2Vision):
 
 
 class DeepMerger(nn.Module):
-    """The merger of patches for a layer of the language model."""
+    """The matrices that join squares of patches for one layer of the language model."""
 
     norm: nn.LayerNorm
     first: nn.Linear = nn.weight("fc1", "joined", "joined")
@@ -180,7 +180,7 @@ class DeepMerger(nn.Module):
 
 @projector("qwen3vl_merger")
 class Qwen3Vision(Qwen2Vision):
-    """Qwen3-VL's tower, with a table of positions, and rows for layers of the language model."""
+    """Qwen3-VL's tower, with position embeddings, and rows for layers of the language model."""
 
     activation = "gelu"
 
@@ -200,23 +200,23 @@ class Qwen3Vision(Qwen2Vision):
         for number in (i for i, is_deep in enumerate(deep) if is_deep):
             self.mergers[number] = DeepMerger(self.joined, self.out)
             self.fill(self.mergers[number], f"v.deepstack.{number}.")
-        # The rows in place of tokens, then those for each of the first layers.
+        # First the rows that replace tokens, then those for each of the first layers.
         self.cols = self.out * (1 + len(self.mergers))
 
     def tables(self, rows: int, columns: int) -> Mapping[str, NDArray[np.float32]]:
-        """Return the weights that resize the table of positions."""
+        """Return the weights that resize the position embeddings."""
         return {
             "by_row": aligned_weights(self.side, rows),
             "by_column": aligned_weights(self.side, columns),
         }
 
     def add_positions(self, x: Tensor, inputs: Mapping[str, Tensor]) -> Tensor:
-        """Add the table of positions, resized to the picture."""
+        """Add the position embeddings, resized to the picture."""
         table = self.positions.reshape(self.side, self.side, self.width)
         return x.add(resize_table(table, inputs["by_row"], inputs["by_column"], self.square))
 
     def run_layers(self, x: Tensor, rotate: Rotate, rows: int, columns: int) -> Tensor:
-        """Run the layers, and put the rows of some layers next to those of the last one."""
+        """Run the layers, and concatenate the joined squares of the last and some other layers."""
         parts: list[Tensor] = []
         for i, layer in enumerate(self.layers):
             x = layer(x, rotate)

@@ -45,7 +45,10 @@ def test_formats(cli: Cli, folder: Path, tmp_path: Path) -> None:
         (("talk.wav", "--language", "French"), "language: 'French' is unknown to the model"),
         (("none.wav",), "none.wav: No such file"),
         (("whisper/config.json",), "whisper/config.json: not a sound"),
-        (("talk.wav", "--format", "srt", "--timestamps"), "--timestamps: --format srt"),
+        (
+            ("talk.wav", "--format", "srt", "--timestamps"),
+            "--timestamps: only for --format text, got --format srt",
+        ),
         (("talk.wav", "-o", "no/such/talk.txt"), "no such folder"),
     ],
 )

@@ -179,7 +179,7 @@ def test_a_spelled_marker_in_a_message_is_text(model):
 
 
 def test_errors(model, folder, tmp_path):
-    with pytest.raises(OptionError, match=r"it has 1 places for pictures.*2 were given"):
+    with pytest.raises(OptionError, match=r"it has 1 markers of pictures.*2 were given"):
         model.logits("a <__media__>", images=[RED, BLUE])
     with pytest.raises(OptionError, match="images: need a text"):
         model.logits([1, 2], images=[RED])
@@ -279,7 +279,7 @@ def test_messages_keep_their_other_parts():
 
 
 def test_place_needs_as_many_markers_as_pictures(model):
-    with pytest.raises(OptionError, match=r"2 places.*<__media__>.*0 were given"):
+    with pytest.raises(OptionError, match=r"2 markers.*<__media__>.*0 were given"):
         place("<__media__><__media__>", [], model.tokenizer)
 
 
@@ -291,7 +291,7 @@ def test_several_towers_in_the_folder(folder, tmp_path):
     with wb.load(tmp_path / "model.gguf", device="cpu") as model:
         assert not model.towers.has("image")
         assert isinstance(model.generate("a", num_predict=2), str)
-        with pytest.raises(ModelError, match=r"mmproj-a\.gguf, mmproj-b\.gguf; name one"):
+        with pytest.raises(ModelError, match=r"mmproj-a\.gguf, mmproj-b\.gguf; pass one"):
             model.generate("a", images=[RED])
     with wb.load(folder / "model.gguf", device="cpu") as model:
         assert model.towers.has("image")

@@ -125,7 +125,7 @@ def test_what_is_no_picture_is_told_in_a_line(rng, tmp_path):
         (np.zeros((3, 3, 2)), r"shape \(3, 3, 2\), needs height, width"),
         (np.zeros((0, 3)), "3 x 0 pixels"),
         (np.zeros((3, 3), int), "array of int64, needs uint8 or floats"),
-        (np.full((3, 3), np.nan), "9 of 9 values are NaN"),
+        (np.full((3, 3), np.nan), "9 of 9 values are NaN, needs 0 to 1"),
     ):
         with pytest.raises(OptionError, match=message) as caught:
             pictures.load_picture(source)

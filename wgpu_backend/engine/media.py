@@ -1,8 +1,9 @@
-"""Pictures and sounds in a prompt: where their rows stand, and what a pass gets in their place.
+"""Pictures and sounds in a prompt, and the model inputs that replace their tokens.
 
-Among the tokens of a prompt each row has a stand-in, a number outside every vocabulary that depends
-on what the tower reads. So prefixes are compared, counted and kept as those of text. Only a pass
-replaces stand-ins: by a token id, whose embedding the row replaces.
+A tower encodes a picture or a sound as rows, one for each token that it takes in the prompt. In the
+prompt each row has a stand-in: a number outside every vocabulary, made from a digest of the input.
+So the prefix cache compares and counts such prompts like text. Only a pass replaces a stand-in, by
+a valid token id whose embedding the row then replaces.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ MARKER = "<__media__>"
 STAND_IN = 1 << 62
 """Stand-ins are at least this number, and fit 63 bits."""
 _DIGEST_NBYTES = 7
-# The token id in a row's place. Its embedding is replaced, so it only has to exist.
+# The token id in a row's place. Its embedding is replaced, so any id of the vocabulary will do.
 PLACE_ID = 0
 
 F32s = NDArray[np.float32]
@@ -40,7 +41,7 @@ F32s = NDArray[np.float32]
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A run of rows in a prompt.
+    """A run of consecutive rows in a prompt.
 
     Parameters
     ----------
@@ -64,16 +65,16 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """A picture or a sound in a prompt.
+    """A picture or a sound with its place in a prompt.
 
     Parameters
     ----------
     media : Media
-        What the tower reads.
+        The tower's inputs.
     tower : Tower
         The tower that it was prepared for.
     runs : sequence of Run
-        Where its rows stand, in order.
+        The places of its rows in the prompt, in order.
     """
 
     media: Media
@@ -88,16 +89,16 @@ class Placed:
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """The tokens of a prompt, with a stand-in for each row, and what the rows are of."""
+    """The tokens of a prompt, with a stand-in for each row, and its pictures and sounds."""
 
     tokens: list[int]
     placed: tuple[Placed, ...] = ()
 
 
 def make_stand_ins(media: Media) -> list[int]:
-    """Return a number for each row of a prepared picture or sound."""
+    """Return a stand-in for each row of a prepared picture or sound."""
     base = int.from_bytes(media.digest[:_DIGEST_NBYTES], "little")
-    # Neighbours differ, and rows of one number of two pictures differ by the digest.
+    # Rows of a picture differ by their number, and equal numbers of two pictures by the digest.
     return [
         STAND_IN | (base ^ row * 0x9E3779B97F4A7C15) & STAND_IN - 1 for row in range(media.rows)
     ]
@@ -110,7 +111,7 @@ def place(
     markers: Sequence[str] = (MARKER,),
     begin: Callable[[list[int]], list[int]] = list,
 ) -> Prompt:
-    """Tokenize a text whose markers are replaced by pictures and sounds, in order.
+    """Tokenize a text, with the stand-ins of pictures and sounds in place of its markers, in order.
 
     Parameters
     ----------
@@ -119,7 +120,7 @@ def place(
     markers : sequence of str
         Texts that stand for a picture or a sound.
     begin : callable
-        Maps the tokens of the text before the first rows to those that the prompt begins with.
+        Maps the first tokens of the text to those of the prompt, for example by adding BOS.
 
     Raises
     ------
@@ -130,8 +131,8 @@ def place(
     pieces = re.split(f"({places})", text)
     if len(pieces) // 2 != len(prepared):
         raise OptionError(
-            f"prompt: it has {len(pieces) // 2} places for pictures or sounds "
-            f"({' or '.join(markers)}), {len(prepared)} were given"
+            f"prompt: it has {len(pieces) // 2} markers of pictures or sounds "
+            f"({' or '.join(markers)}), {len(prepared)} were given; needs one for each"
         )
     tokens: list[int] = []
     placed: list[Placed] = []
@@ -140,7 +141,7 @@ def place(
         ids = tokenizer.encode(part, add_special=False, parse_special=True)
         tokens.extend(ids if tokens else begin(ids))
 
-    # Texts between rows are tokenized as wholes: a layout's control texts join those around.
+    # The text between rows is tokenized in one piece, with the control tokens around the rows.
     waiting = pieces[0]
     for (media, tower), marker, after in zip(prepared, pieces[1::2], pieces[2::2], strict=True):
         runs: list[Run] = []
@@ -165,7 +166,7 @@ def place(
 
 @dataclass(slots=True)
 class Inserted:
-    """What passes over a prompt get in place of its stand-ins.
+    """The model inputs that replace a prompt's stand-ins.
 
     Parameters
     ----------
@@ -174,12 +175,12 @@ class Inserted:
     cols : int
         Columns of a row.
     turns : bool
-        Whether the model rotates by positions in time, height and width.
+        Whether the model's RoPE has positions in time, height and width.
 
     Attributes
     ----------
     rows : dict of int to ndarray
-        Rows of those that were encoded, by their index in `placed`: (rows, cols), f32.
+        Encoded rows, by their index in `placed`: (rows, cols), f32.
     """
 
     placed: Sequence[Placed]
@@ -188,21 +189,21 @@ class Inserted:
     rows: dict[int, F32s] = field(default_factory=dict[int, F32s])
 
     def next(self, sent: int) -> int | None:
-        """Return the first of `placed` whose rows are needed after `sent` and not yet there."""
+        """Return the first index in `placed` whose rows are needed after `sent` but not encoded."""
         wanted = (i for i, each in enumerate(self.placed) if each.end > sent)
         return next((i for i in wanted if i not in self.rows), None)
 
     def reach(self, sent: int, count: int) -> int:
-        """Return how many of `count` tokens after `sent` come before rows that are not there."""
+        """Return how many of `count` tokens after `sent` precede the first row to encode."""
         index = self.next(sent)
         if index is None:
             return count
         return max(0, min(count, self.placed[index].runs[0].start - sent))
 
     def whole(self, sent: int, count: int) -> int:
-        """Change a number of tokens so that no run whose rows see each other is cut.
+        """Return `count`, changed so that the pass cuts no run with bidirectional attention.
 
-        The pass ends before a run, unless it begins with that run, which is then longer.
+        The pass ends before such a run. If it begins with the run, it takes all of it.
         """
         for run in self._linked():
             if run.start < sent + count < run.end:
@@ -216,7 +217,7 @@ class Inserted:
     def work(self, work: Work, start: int) -> Work:
         """Return a pass over tokens from position `start` on, with rows in place of stand-ins.
 
-        Tokens of an answer have positions of their own after a picture.
+        After a picture, positions also differ from places in the prompt for generated tokens.
         """
         end = start + len(work.tokens)
         inputs: dict[str, NDArray[Any]] = dict(work.inputs)
@@ -235,7 +236,7 @@ class Inserted:
         return Work(work.sequence, tokens, work.outputs, inputs, spans)
 
     def _embeddings(self, start: int, end: int) -> F32s | None:
-        """Return the rows of positions, NaN where there are none; None if there are none at all."""
+        """Return the row of each position, NaN for text; None if all positions are text."""
         made: F32s | None = None
         for index, each in enumerate(self.placed):
             for run in each.runs:
@@ -271,7 +272,7 @@ class Inserted:
 
 
 class TowerRows:
-    """Rows of towers by digest, the latest of them, so that a picture is encoded once."""
+    """A cache of the latest towers' results by digest, so that each picture is encoded once."""
 
     def __init__(self, most_nbytes: int) -> None:
         self._most = most_nbytes
@@ -279,7 +280,7 @@ class TowerRows:
         self._nbytes = 0
 
     def get(self, digest: bytes, make: Callable[[], F32s]) -> F32s:
-        """Return the rows of a digest, made on first use."""
+        """Return the rows of a digest; call `make` for them on first use."""
         found = self._rows.pop(digest, None)
         if found is None:
             found = make()
@@ -307,9 +308,9 @@ class Part:
     source: object
 
 
-# Texts of a picture's number in a rendered conversation, which no user can guess.
+# The marker of a picture's number in a rendered conversation, which no user can guess.
 _NONCE = "\ue000media-{}-{}\ue000"
-# A template that reads the types of parts.
+# Found in templates that accept a list of parts as a message's content.
 _READS_PARTS = re.compile(r"\.type\b|\[\s*['\"]type['\"]\s*\]|selectattr\(\s*['\"]type['\"]")
 
 
@@ -319,8 +320,8 @@ class Illustrations:
     Parameters
     ----------
     messages : sequence of mappings
-        Contents may have parts ``{"type": "image", "image": …}`` and ``{"type": "audio", "audio":
-        …}``; messages may have a list of ``images``, as Ollama's, which come before the text.
+        Their content may have parts ``{"type": "image", "image": …}`` and ``{"type": "audio",
+        "audio": …}``. A message may also have Ollama's list of ``images``, which precede its text.
 
     Attributes
     ----------
@@ -372,14 +373,14 @@ class Illustrations:
     def spell(
         self, messages: Sequence[Message], template: str, placeholder: str | None
     ) -> tuple[list[Message], list[str], list[int]]:
-        """Return messages that a template can render, and how to find the pictures in its text.
+        """Return messages that a template can render, and the markers of pictures in its output.
 
         Parameters
         ----------
         messages : sequence of mappings
-            Of `self.messages`.
+            Some of `self.messages`.
         template : str
-            Its source.
+            The template's source.
         placeholder : str or None
             Token that the template should write for a part.
 

@@ -1,4 +1,4 @@
-"""The towers of a loaded model: found with it, loaded on first use, run on pictures and sounds."""
+"""The encoders of pictures and sounds, called towers, of a loaded language model."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ from wgpu_backend.nn.rope import POSITIONS
 from wgpu_backend.nn.tower import Media, Tower, projector_kinds, tower_class
 from wgpu_backend.nn.transformer import EMBEDDINGS
 
-# Recorded graphs of a tower, one for each size of its inputs; the oldest goes first.
+# Recorded graphs of a tower, one for each shape of its inputs; the least recently used goes first.
 MOST_GRAPHS = 8
-# Host memory for rows of the latest pictures.
+# Host memory for the encoded rows of the latest pictures.
 ROWS_NBYTES = 128 << 20
 Item = TypeVar("Item")
 Alone = Callable[[Callable[[], Item]], Item]
@@ -82,7 +82,7 @@ class Graphs:
             y = tower.encode(context, inputs)
             if y.shape != (media.rows, tower.cols):
                 raise tower.fail(
-                    f"a tower made {y.shape} of a picture, needs {(media.rows, tower.cols)}"
+                    f"the tower's result has shape {y.shape}, needs {(media.rows, tower.cols)}"
                 )
             return context, context.record(y)
         except BaseException:
@@ -101,9 +101,9 @@ class Graphs:
 
 
 class Towers:
-    """The towers of a language model, in its own file or folder, or in a file that is named.
+    """The towers of a language model, from its own file or folder, or from `mmproj`.
 
-    Weights are loaded on the first picture or sound, so that texts cost no memory for them.
+    Weights are loaded on the first picture or sound, so that text alone needs no memory for them.
 
     Parameters
     ----------
@@ -132,12 +132,12 @@ class Towers:
 
     @property
     def modalities(self) -> Sequence[str]:
-        """Return what the model takes besides text, of ``image`` and ``audio``; loads nothing.
+        """Return which of ``image`` and ``audio`` the model takes, without loading weights.
 
         Raises
         ------
         ModelError
-            A file that is named is damaged, or several in the folder fit.
+            `mmproj` is damaged, or several files of the folder fit.
         """
         if self._kinds is None:
             takes_rows = isinstance(self._model.inputs().get(EMBEDDINGS), RowsInput)
@@ -158,11 +158,11 @@ class Towers:
         Raises
         ------
         OptionError
-            The model has no tower for that; the message names the model and what it lacks.
+            The model has no tower for that modality.
         ModelError
             The tower is of another model or of an unknown kind, or its file is damaged.
         OutOfMemory
-            It does not fit on the device.
+            Its weights do not fit on the device.
         """
         if modality not in self.modalities:
             raise OptionError(self._lacking(modality))
@@ -172,10 +172,10 @@ class Towers:
         name, what = self._text.file.path, _NAMES[modality]
         architecture = self._text.config.architecture
         if EMBEDDINGS not in self._model.inputs():
-            return f"{name}: architecture {architecture!r} takes text alone, {what} were given"
+            return f"{name}: architecture {architecture!r} takes only text, {what} were given"
         return (
-            f"{name}: it has no tower for {what}: neither weights of one in the file, nor an "
-            "mmproj*.gguf of its width in the folder; name one as mmproj"
+            f"{name}: it has no tower for {what}: neither in the file, nor as an mmproj*.gguf of "
+            "the same width in its folder; pass a file as mmproj"
         )
 
     def _load(self, modality: str) -> Tower:
@@ -183,7 +183,7 @@ class Towers:
         if found is None:
             assert self._file is not None and self._kinds is not None  # noqa: PT018
             kind = tower_class(self._file.config, modality, self._kinds[modality])
-            # Kept, so that a second try uploads only what a failed one left out.
+            # Kept, so that a retry uploads only the weights that a failed load left out.
             self._backend = self._backend or Backend(self._file, self._text.executor)
             self._backend.load()
             found = kind(self._backend)
@@ -193,12 +193,12 @@ class Towers:
         return found
 
     def _require_width(self, tower: Tower) -> None:
-        """Raise if rows do not fit the language model: then the tower is another model's."""
+        """Raise if the rows' width is not the language model's."""
         wanted = self._model.inputs()[EMBEDDINGS]
         if isinstance(wanted, RowsInput) and wanted.cols != tower.cols:
             raise tower.fail(
                 f"its rows have {tower.cols} columns, {self._text.file.path} needs {wanted.cols}: "
-                "the tower of another model"
+                "the tower belongs to another model; use this model's mmproj"
             )
 
     @property
@@ -207,7 +207,15 @@ class Towers:
         return [MARKER, *(self.get(modality).placeholder for modality in self.modalities)]
 
     def prepare(self, part: Part) -> Prepared:
-        """Read and prepare a picture or a sound; raises as `get`, or a MediaError."""
+        """Read and prepare a picture or a sound.
+
+        Raises
+        ------
+        MediaError
+            It cannot be read.
+        OptionError, ModelError, OutOfMemory
+            See `get`.
+        """
         tower = self.get(part.kind)
         if part.kind == "image":
             return tower.prepare(read_pixels(cast("Source", part.source))), tower
@@ -216,7 +224,7 @@ class Towers:
     def raw(self, prompter: Prompter, text: str, parts: Sequence[Part]) -> Prompt:
         """Tokenize a raw prompt with pictures and sounds in place of its markers.
 
-        They come before the text if it has no marker.
+        Pictures and sounds come before the text if it has no marker.
         """
         prepared = [self.prepare(part) for part in parts]
         markers = self.markers
@@ -254,19 +262,19 @@ class Towers:
         return place(text, wanted, prompter.tokenizer, markers, prompter.with_bos)
 
     def insert(self, placed: Sequence[Placed]) -> Inserted:
-        """Return the inserted rows of a prompt, none of them encoded yet."""
+        """Return the inputs that replace a prompt's stand-ins, with no rows encoded yet."""
         inputs = self._model.inputs()
         wanted = inputs.get(EMBEDDINGS)
         cols = wanted.cols if isinstance(wanted, RowsInput) else 0
         return Inserted(placed, cols, POSITIONS in inputs)
 
     def encode(self, placed: Placed) -> F32s:
-        """Return the rows of a picture or sound, while no other thread uses the device."""
+        """Return the rows of a picture or sound. No other thread may use the device meanwhile."""
         graphs = self._graphs[id(placed.tower)]
         return self._rows.get(placed.media.digest, lambda: graphs.run(placed.media))
 
     def close(self) -> None:
-        """Release graphs and the file; the weights go with the language model's device."""
+        """Release graphs and the file; the language model's backend releases the weights."""
         for graphs in self._graphs.values():
             graphs.close()
         self._graphs.clear()

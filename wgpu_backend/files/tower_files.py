@@ -1,4 +1,7 @@
-"""Towers for a language model: in its own file or folder, or in a file of the same folder."""
+"""The search for a language model's tower, its encoder of pictures and sound.
+
+It is in the model's own file or folder, or in an mmproj file of the same folder.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,7 @@ def open_tower(file: GGUFFile, mmproj: Path | None = None) -> GGUFFile | None:
     Raises
     ------
     ModelError
-        The file is damaged or no tower, or several files in the folder fit.
+        The file is damaged or is not a tower, or several files in the folder fit.
     """
     if mmproj is not None:
         return _open(mmproj, file.config)
@@ -45,7 +48,7 @@ def _open(path: Path, text: Config) -> GGUFFile:
     if path.is_dir():
         found = open_tower_folder(path)
         if found is None:
-            raise ModelError(f"{path}: it has no tower for pictures or sound that is known")
+            raise ModelError(f"{path}: has no tower for pictures or sound of a known kind")
         return found
     file = open_gguf(path)
     try:
@@ -56,17 +59,17 @@ def _open(path: Path, text: Config) -> GGUFFile:
 
 
 def _find_nearby(file: GGUFFile) -> GGUFFile | None:
-    """Open the only mmproj file in the folder of a model that fits its width."""
+    """Open the mmproj file in a model's folder that has the model's width; raise for several."""
     candidates = sorted({*file.path.parent.glob("*mmproj*.gguf")} - {file.path})
     fitting = [path for path in candidates if _fits(path, file.config)]
     if len(fitting) > 1:
         names = ", ".join(path.name for path in fitting)
-        raise ModelError(f"{file.path}: several towers lie beside it: {names}; name one as mmproj")
+        raise ModelError(f"{file.path}: several towers fit it: {names}; pass one as mmproj")
     return _open(fitting[0], file.config) if fitting else None
 
 
 def _fits(path: Path, text: Config) -> bool:
-    """Return whether a file is a tower whose rows have the width of a language model."""
+    """Return whether a file is a tower with a language model's width."""
     try:
         with open_gguf(path) as file:
             config = file.config
@@ -74,10 +77,10 @@ def _fits(path: Path, text: Config) -> bool:
                 return False
             wide = [f"{part}.projection_dim" for part in ("vision", "audio")]
             widths = [config.uint(key) for key in wide if key in config]
-            # Files of LLaVA have another width as the key.
+            # In LLaVA's files the key has another width than the rows.
             last = file.tensors.get("mm.2.weight")
             widths += [last.shape[0]] if last is not None else []
             return text.uint("embedding_length", 0) in widths
-    # A damaged file beside the model is as if it were not there.
+    # A damaged file in the model's folder is ignored.
     except (ModelError, OSError):
         return False

@@ -3,7 +3,7 @@
 A tower turns a picture or a sound into rows that take the place of tokens in a prompt. `prepare`
 runs on the host and makes the tower's inputs, `encode` runs on the device. The names of weights and
 keys are those of llama.cpp's mmproj files: ``v.blk.0.attn_q.weight``, ``clip.vision.block_count``.
-Files of other kinds are read under these names, so that a class has to know only one layout. A
+Files in other formats are read under these names, so that a class has to know only one layout. A
 convolution over patches has the shape of a matrix, (outputs, inputs), see `files.gguf.parts`.
 """
 
@@ -41,7 +41,7 @@ class Rows:
     count : int
         Number of rows.
     grid : (int, int, int) or None
-        Rows in time, height and width, for models that rotate by several positions. None for
+        Rows in time, height and width, for models whose RoPE has a position for each. None for
         positions like those of text.
     """
 
@@ -51,7 +51,7 @@ class Rows:
 
 @dataclass(frozen=True, slots=True)
 class Media:
-    """A picture or a sound, prepared for a tower; `make_media` makes it.
+    """A picture or a sound, prepared for a tower by `make_media`.
 
     Parameters
     ----------
@@ -69,7 +69,7 @@ class Media:
 
     @property
     def rows(self) -> int:
-        """Return the number of rows, which the tower's result has."""
+        """Return the number of rows of the tower's result."""
         return sum(part.count for part in self.layout if isinstance(part, Rows))
 
 
@@ -93,7 +93,7 @@ class Tower(Module, ABC):
     Parameters
     ----------
     backend : Backend
-        With the weights of a file whose architecture is ``clip``.
+        Backend with the weights of a file whose architecture is ``clip``.
 
     Attributes
     ----------
@@ -109,7 +109,7 @@ class Tower(Module, ABC):
         Texts before and after a placeholder that are not part of the layout, as a template writes
         them: ``("<|vision_start|>", "<|vision_end|>")``.
     cols : int
-        Columns of a row: the width of the language model, or a multiple of it with rows that are
+        Columns of a row: the width of the language model, or a multiple of it if parts of a row are
         added after its first layers. Set in `__init__`.
     """
 
@@ -143,7 +143,7 @@ class Tower(Module, ABC):
             raise self.fail(str(error)) from None
 
     def fill_layers(self, make: Callable[[], M], count: int, prefix: str = "v.blk.") -> list[M]:
-        """Make and fill `count` layers, whose weights are below the prefix and a number."""
+        """Make `count` layers and fill them with the weights below the prefix and their number."""
         layers = [make() for _ in range(count)]
         for number, layer in enumerate(layers):
             self.fill(layer, f"{prefix}{number}.")
@@ -161,7 +161,7 @@ class Tower(Module, ABC):
         Raises
         ------
         OptionError
-            It is too small, too long, or of impossible proportions.
+            The picture is too small or too narrow, or the sound is too long.
         """
 
     @abstractmethod
@@ -191,7 +191,7 @@ def projector(*kinds: str) -> Callable[[T], T]:
     Raises
     ------
     ModelError
-        There is no name, or one is taken for this modality.
+        No name was given, or one is already registered for this modality.
     """
     if not kinds:
         raise ModelError('projector: a name is needed, as in @projector("gemma3")')
@@ -209,7 +209,7 @@ def projector(*kinds: str) -> Callable[[T], T]:
 
 
 def towers() -> dict[tuple[str, str], type[Tower]]:
-    """Return every known tower by modality and projector."""
+    """Return the classes of all towers by modality and projector."""
     for folder in _FOLDERS:
         package = import_module(folder)
         for module in iter_modules(package.__path__):
@@ -221,7 +221,7 @@ _ENCODERS = {"image": "vision", "audio": "audio"}
 
 
 def projector_kinds(config: Config) -> dict[str, str]:
-    """Return the projector of each modality that a file has a tower for.
+    """Return the projector type of each modality that a file has a tower for.
 
     Raises
     ------
@@ -243,7 +243,7 @@ def projector_kinds(config: Config) -> dict[str, str]:
 
 
 def tower_class(config: Config, modality: str, kind: str) -> type[Tower]:
-    """Return the class of a projector.
+    """Return the tower class for a modality and projector type.
 
     Raises
     ------

@@ -124,7 +124,9 @@ def test_a_comparison_that_crashes_is_a_warning_and_not_repeated(monkeypatch):
     crash = [sys.executable, "-c", "import os, sys; print('gone', file=sys.stderr); os._exit(7)"]
     run = subprocess.run
     monkeypatch.setattr(subprocess, "run", lambda command, **options: run(crash, **options))
-    with pytest.warns(LeftOutWarning, match="Dawn is not used, a comparison ended with 7: gone"):
+    with pytest.warns(
+        LeftOutWarning, match="Dawn is not used, the benchmark's process ended with 7: gone"
+    ):
         assert pick_implementation(CARD, None, "full", race=True) == "wgpu"
     assert pick_implementation(CARD, None, "full", race=True) == "wgpu"
 

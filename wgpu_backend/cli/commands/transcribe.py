@@ -1,4 +1,4 @@
-"""`wgpu-backend transcribe`: text of speech, or subtitles."""
+"""`wgpu-backend transcribe`: speech to text or subtitles."""
 
 from __future__ import annotations
 
@@ -72,17 +72,17 @@ def transcribe(
     device: Device = None,
     debug: Debug = False,
 ) -> None:
-    """Write the text of a sound file, a line for each segment, or subtitles."""
+    """Transcribe a sound file as text, a line for each segment, or as subtitles."""
     from wgpu_backend.cli.loading import find_device
     from wgpu_backend.engine.speech import Options, load, write
     from wgpu_backend.files.media.sounds import load_sound
 
     if timestamps and format is not Format.TEXT:
-        raise UsageError(f"--timestamps: --format {format.value} has times or none of its own")
+        raise UsageError(f"--timestamps: only for --format text, got --format {format.value}")
     options = Options(language=language, task=task.value, prompt=prompt)
     path = find_model(model)
     target = None if out is None else require_writable(out)
-    # Before the model, so that a bad file is reported at once.
+    # Read before the model is loaded, so that a bad file is reported at once.
     samples = load_sound(sys.stdin.buffer.read() if file == "-" else file)
     log_as_notes()
     with load(path, device=find_device(ModelSettings(device))) as opened, bar(file) as move:

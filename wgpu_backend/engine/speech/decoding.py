@@ -1,4 +1,4 @@
-"""The choice of Whisper's tokens: rules of timestamps, temperatures, and when to try again.
+"""The sampling of Whisper's tokens: timestamp rules, temperatures, and retries.
 
 Radford et al. 2022, "Robust Speech Recognition via Large-Scale Weak Supervision", §4.5.
 """
@@ -21,7 +21,7 @@ LATEST_FIRST = 50
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """The text of a window.
+    """The decoded text of a window of sound.
 
     Parameters
     ----------
@@ -34,7 +34,7 @@ class Decoded:
     temperature : float
         Temperature that it was sampled with.
     compression_ratio : float
-        Bytes of the text to those that zlib makes of it: large for repetitions.
+        Bytes of the text divided by its bytes after zlib: large for repetitions.
     """
 
     tokens: list[int]
@@ -45,10 +45,10 @@ class Decoded:
 
 
 def mask(logits: F32s, chosen: Sequence[int], tokens: SpeechTokens, *, timestamps: bool) -> F32s:
-    """Return logits with minus infinity for tokens that may not follow.
+    """Return logits with minus infinity for tokens that may not come next.
 
     Timestamps come in pairs, the end of a segment and the start of the next; they do not decrease,
-    and the text between two has at least one token. They begin the text, within its first second.
+    and the text between two has at least one token. A text begins with one of its first second.
     If all timestamps together are more probable than every other token, one of them follows.
 
     Parameters
@@ -87,13 +87,13 @@ def mask(logits: F32s, chosen: Sequence[int], tokens: SpeechTokens, *, timestamp
 
 
 def log_sum(y: F32s) -> float:
-    """Return the logarithm of the sum of exponentials."""
+    """Return ``log(sum(exp(y)))``, without overflow."""
     top = float(y.max())
     return top if not np.isfinite(top) else top + float(np.log(np.exp(y - top).sum(dtype=float)))
 
 
 def choose(y: F32s, temperature: float, generator: np.random.Generator) -> int:
-    """Return the best token, or with a temperature a random one."""
+    """Return the most probable token, or sample one if the temperature is above 0."""
     if temperature == 0:
         return int(y.argmax())
     shares = np.exp((y - y.max()) / np.float32(temperature)).astype(float)
@@ -101,21 +101,21 @@ def choose(y: F32s, temperature: float, generator: np.random.Generator) -> int:
 
 
 def compression_ratio(text: str) -> float:
-    """Return the ratio of a text's bytes to those of zlib."""
+    """Return a text's bytes divided by its bytes after zlib."""
     data = text.encode()
     return len(data) / len(zlib.compress(data))
 
 
 @dataclass(frozen=True, slots=True)
 class Thresholds:
-    """When the text of a window is made again, at a higher temperature; None for never.
+    """The limits beyond which a window is decoded again at a higher temperature; None for no limit.
 
     Parameters
     ----------
     compression_ratio : float or None
         Above it a text repeats itself.
     logprob : float or None
-        Below this mean of log-probabilities a text is a guess.
+        Below this mean of log-probabilities a text is too uncertain.
     no_speech : float or None
         Above this probability a window is silent, unless its text is above `logprob`.
     """
@@ -131,7 +131,7 @@ class Thresholds:
         return self.logprob is None or found.avg_logprob <= self.logprob
 
     def fails(self, found: Decoded) -> bool:
-        """Return whether the text of a window should be made again."""
+        """Return whether a window should be decoded again."""
         if self.is_silent(found):
             return False
         repeats = (

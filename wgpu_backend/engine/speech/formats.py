@@ -26,7 +26,7 @@ def write(found: Transcription, kind: str) -> str:
 
 
 def verbose(found: Transcription) -> dict[str, Any]:
-    """Return the object of OpenAI's ``verbose_json``."""
+    """Return a transcript as the object of OpenAI's ``verbose_json``."""
     return {
         "task": found.task,
         "language": LANGUAGE_NAMES.get(found.language, found.language),
@@ -49,7 +49,7 @@ def _verbose_json(found: Transcription) -> str:
 
 
 def _srt(found: Transcription) -> str:
-    """SubRip: a number, times with a comma, text, and an empty line."""
+    """Return SubRip: for each segment a number, times with a comma, text and an empty line."""
     blocks = [
         f"{number}\n{time(s.start, ',')} --> {time(s.end, ',')}\n{_one_line(s.text)}\n"
         for number, s in enumerate(found.segments, 1)
@@ -58,7 +58,7 @@ def _srt(found: Transcription) -> str:
 
 
 def _vtt(found: Transcription) -> str:
-    """W3C's WebVTT: a head, then times with a point and text."""
+    """Return W3C's WebVTT: a header, then for each segment times with a point, and text."""
     blocks = [
         f"{time(s.start, '.')} --> {time(s.end, '.')}\n{_one_line(s.text)}\n"
         for s in found.segments

@@ -51,7 +51,7 @@ from wgpu_backend.nn.model import Model, PromptEncoder, model_class
 from wgpu_backend.text.tokenizer import Tokenizer
 
 F32s = NDArray[np.float32]
-# Above this temperature a text is too uncertain for the next one to follow it.
+# Above this temperature a text is too uncertain to be the prompt of the next window.
 _MOST_CERTAIN = 0.5
 
 
@@ -81,7 +81,7 @@ def load(
     Raises
     ------
     GGUFError, ModelError, TokenizerError
-        The file is damaged, or is no speech model.
+        The file is damaged, or is not a speech model.
     DeviceError, OutOfMemory
         The device does not exist, or the model does not fit on it.
     """
@@ -107,12 +107,12 @@ def load(
 
 @dataclass(slots=True)
 class _Window:
-    """The window in the cache: its spectrogram, the tokens run, and results kept for retries.
+    """The window of sound whose states are in the cache, with results kept for retries.
 
     Parameters
     ----------
     states : (states, STEP * bands), f32
-        Frames of the spectrogram, those of each state in a row.
+        Frames of the spectrogram; a row has the frames of one state.
     ran : list of int
         Tokens in the cache.
     silence : float
@@ -177,7 +177,7 @@ class SpeechModel:
 
     @property
     def is_multilingual(self) -> bool:
-        """Whether the model knows other languages than English."""
+        """Return whether the model knows languages other than English."""
         return bool(self.tokens.languages)
 
     def close(self) -> None:
@@ -272,7 +272,7 @@ class SpeechModel:
         return Transcription(text, language, seconds, options.task, segments)
 
     def _spectrogram(self, samples: F32s) -> tuple[F32s, int]:
-        """Return (frames, bands), and the number of frames with sound.
+        """Return the log-mel spectrogram, (frames, bands), and its number of frames with sound.
 
         Sounds of up to 30 seconds are padded with silence, as in training.
         """
@@ -328,7 +328,7 @@ class SpeechModel:
             seek += moved
 
     def _prompt(self, past: Sequence[int], head: Sequence[int]) -> list[int]:
-        """Return the tokens before a window's text: up to half of the context of earlier text."""
+        """Return the prompt of a window: earlier text, up to half of the context, then `head`."""
         if not past:
             return [*head]
         return [self.tokens.previous, *past[-(self._context // 2 - 1) :], *head]
@@ -336,7 +336,7 @@ class SpeechModel:
     # Passes.
 
     def _begin(self, mel: F32s, seek: int) -> _Window:
-        """Read a window of the spectrogram; what is missing after its end is 0, as in training."""
+        """Encode a window of the spectrogram, padded with zeros at its end, as in training."""
         part = mel[seek : seek + WINDOW]
         part = np.pad(part, ((0, WINDOW - len(part)), (0, 0)))
         window = _Window(part.reshape(self._states, STEP * self._bands))
@@ -355,7 +355,7 @@ class SpeechModel:
         return np.asarray(logits[: len(outputs)], np.float32)
 
     def _run_prompt(self, window: _Window, prompt: Sequence[int]) -> F32s:
-        """Return the logits after a prompt, from an earlier run if it had the same prompt."""
+        """Return the logits after a prompt; they are kept for the next run of the same prompt."""
         if window.last is not None and window.ran[: len(prompt)] == prompt:
             self._cache.remove(0, len(prompt))
             del window.ran[len(prompt) :]
@@ -387,7 +387,7 @@ class SpeechModel:
         generator: np.random.Generator,
         temperature: float,
     ) -> Decoded:
-        """Choose the tokens of a window."""
+        """Generate the tokens of a window."""
         tokens = self.tokens
         logits = self._run_prompt(window, prompt)
         chosen: list[int] = []

@@ -1,4 +1,4 @@
-"""Whisper's own tokens: tasks, languages, timestamps, and tokens that are never chosen."""
+"""Whisper's control tokens: tasks, languages and timestamps; and its suppressed tokens."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TASKS = ("transcribe", "translate")
 TIMESTAMP_SECONDS = 0.02
 """Seconds from one timestamp token to the next."""
 TIMESTAMPS = 1501
-# Models for English alone have one token less: that of one language.
+# Models for English only have one token fewer: that of a language.
 _MULTILINGUAL_ROWS = 51_865
 _LANGUAGE = re.compile(r"<\|([a-z]{2,3})\|>")
 # Codes and English names, in the order of the tokens.
@@ -41,7 +41,7 @@ _NAMES = _NAMES_AND_CODES.split()
 LANGUAGE_NAMES: Mapping[str, str] = {
     code: name.replace("_", " ") for code, name in zip(_NAMES[::2], _NAMES[1::2], strict=True)
 }
-# Symbols that stand for sounds in subtitles, or that speech does not have.
+# Symbols that subtitles use for noises, or that nobody speaks.
 _SEVERAL = "<< >> <<< >>> -- --- -( -[ (' (\" (( )) ((( ))) [[ ]] {{ }} ♪♪ ♪♪♪"
 _SYMBOLS = [*'"#()*+/:;<=>@[\\]^_`{|}~「」『』', *_SEVERAL.split()]
 _NOTES = "♩♪♫♬♭♮♯"
@@ -60,7 +60,7 @@ class SpeechTokens:
     transcribe, translate, previous, no_speech, no_timestamps : int
         Tasks, start of the previous text, silence, and text without timestamps.
     languages : mapping of str to int
-        Tokens by code; empty for a model of English alone.
+        Tokens by code; empty for a model of English only.
     suppressed : (n,), int
         Tokens that are never chosen.
     not_first : (n,), int
@@ -80,7 +80,7 @@ class SpeechTokens:
 
     @property
     def timestamp(self) -> int:
-        """Return the first timestamp, of 0 seconds; others follow it in steps of 20 ms."""
+        """Return the id of the first timestamp, 0 seconds; each next id is 20 ms later."""
         return self.no_timestamps + 1
 
     @classmethod
@@ -143,7 +143,7 @@ class SpeechTokens:
         if not self.languages:
             if code == "en":
                 return code
-            raise OptionError(f"language: {language!r}, the model knows English alone")
+            raise OptionError(f"language: {language!r}, the model knows only English")
         if code not in self.languages:
             raise OptionError(
                 f"language: {language[:40]!r} is unknown to the model, needs one of "
@@ -152,7 +152,7 @@ class SpeechTokens:
         return code
 
     def head(self, language: str, task: str, *, timestamps: bool) -> list[int]:
-        """Return the tokens before the text: start, language, task, and whether it has timestamps.
+        """Return the tokens before the text: start, language, task, and perhaps no timestamps.
 
         Raises
         ------
@@ -165,7 +165,7 @@ class SpeechTokens:
         if self.languages:
             made += [self.languages[language], getattr(self, task)]
         elif task == "translate":
-            raise OptionError("task: 'translate', the model knows English alone")
+            raise OptionError("task: 'translate', the model knows only English")
         return made if timestamps else [*made, self.no_timestamps]
 
 
@@ -193,7 +193,7 @@ def _find(tokenizer: Tokenizer, source: str, *names: str) -> int:
         found = tokenizer.token_id(f"<|{name}|>")
         if found is not None:
             return found
-    raise ModelError(f"{source}: the vocabulary has no token <|{names[0]}|>, Whisper needs it")
+    raise ModelError(f"{source}: the vocabulary has no token <|{names[0]}|>, which Whisper needs")
 
 
 def _within(ids: Sequence[int], rows: int) -> Ids:
@@ -202,7 +202,7 @@ def _within(ids: Sequence[int], rows: int) -> Ids:
 
 
 def find_symbols(tokenizer: Tokenizer) -> list[int]:
-    """Return the tokens of symbols that no speech has, as in OpenAI's list."""
+    """Return the ids of tokens for symbols that nobody speaks, as in OpenAI's list."""
     found = {tokenizer.encode_further(" -")[0], tokenizer.encode_further(" '")[0]}
     for symbol in [*_SYMBOLS, *_NOTES]:
         for text in (symbol, f" {symbol}"):

@@ -26,10 +26,10 @@ class Options:
     task : str
         ``transcribe``, or ``translate`` into English.
     timestamps : bool
-        Whether the text is made with timestamps, as the model was trained with for half of its
-        texts; long sounds need them.
+        Whether to generate timestamp tokens. Sounds of more than 30 seconds need them, since the
+        next window begins at the last one.
     prompt : str
-        Text before the first window: names and spellings.
+        Text before the first window, such as names and their spelling.
     temperatures : sequence of float
         Temperatures to try in turn, see `Thresholds`; 0 chooses the best token.
     thresholds : Thresholds
@@ -60,7 +60,9 @@ class Options:
         if self.language is not None:
             find_code(self.language)
         if not self.temperatures or not all(0 <= t <= 2 for t in self.temperatures):
-            raise OptionError(f"temperatures: {[*self.temperatures]}, needs some from 0 to 2")
+            raise OptionError(
+                f"temperatures: {[*self.temperatures]}, needs at least one, each from 0 to 2"
+            )
         if not 0 <= self.seed < 2**63:
             raise OptionError(f"seed: {self.seed}, needs 0 or more")
 
@@ -119,7 +121,7 @@ class Part:
     Parameters
     ----------
     start, end : float
-        Seconds from the begin of the window.
+        Seconds from the beginning of the window.
     tokens : list of int
         Tokens of text and timestamps.
     """

@@ -1,6 +1,6 @@
-"""Reading of pictures from files, bytes and arrays: upright, in RGB, eight bits a channel.
+"""A reader of pictures from files, bytes and arrays: upright, in RGB, 8 bits per channel.
 
-The first frame of an animation is read. Transparent pictures get a white background.
+Only the first frame of an animation is read. Transparent pictures get a white background.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from wgpu_backend.errors import MediaError
 Source = str | os.PathLike[str] | bytes | Image.Image | NDArray[Any]
 _FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF")
 MAX_PIXELS = 1 << 26
-"""The most pixels of an image that is read: a larger one would take 200 MB and more."""
+"""The most pixels of an image: in RGB they take 200 MB."""
 _WHITE = (255, 255, 255)
 
 
 def read_pixels(source: Source) -> NDArray[np.uint8]:
-    """Return the pixels of a picture: (height, width, 3); raises as `load_picture`."""
+    """Return the pixels of a picture: (height, width, 3). Errors are those of `load_picture`."""
     return np.asarray(load_picture(source))
 
 
@@ -47,14 +47,14 @@ def load_picture(source: Source) -> Image.Image:
 
 
 def load_mask(source: Source) -> Image.Image:
-    """Load a mask in grey values, white where to paint; raises as `load_picture`."""
+    """Load a greyscale mask, white where to paint. Errors are those of `load_picture`."""
     return _convert(_upright(source), "L")
 
 
 def load_clear_mask(data: bytes) -> Image.Image | None:
     """Load a mask that is white where an image is transparent; None for opaque images.
 
-    Raises as `load_picture`.
+    Errors are those of `load_picture`.
     """
     image = _upright(data)
     if not _is_transparent(image):
@@ -86,7 +86,7 @@ def _upright(source: Source) -> Image.Image:
 def _decode(name: str, file: Any) -> Image.Image:  # noqa: ANN401  a file, or bytes as one
     try:
         with warnings.catch_warnings():
-            # Pillow warns of large images, whose size is checked below.
+            # Pillow warns about large images; the size is checked below.
             warnings.simplefilter("ignore")
             # Only these formats: Pillow starts a program for some others, such as EPS.
             image = Image.open(file, formats=_FORMATS)
@@ -139,7 +139,7 @@ def _convert(image: Image.Image, mode: str) -> Image.Image:
 
 
 def _flat(image: Image.Image) -> Image.Image:
-    """Remove transparency, and reduce to eight bits a channel."""
+    """Remove transparency, and reduce to 8 bits per channel."""
     if image.mode.startswith("I;16") or image.mode == "I":
         # Values of 16 bits; Pillow would clip them.
         return Image.fromarray((np.asarray(image) >> 8).clip(0, 255).astype(np.uint8))
@@ -174,11 +174,11 @@ def to_bytes(values: NDArray[Any]) -> NDArray[np.uint8]:
     Raises
     ------
     MediaError
-        They are no floats, or there are NaNs.
+        The values are not floats, or some are NaN.
     """
     if values.dtype.kind != "f":
         raise MediaError(f"picture: an array of {values.dtype}, needs uint8 or floats from 0 to 1")
     bad = int(np.isnan(values).sum())
     if bad:
-        raise MediaError(f"picture: {bad} of {values.size} values are NaN")
+        raise MediaError(f"picture: {bad} of {values.size} values are NaN, needs 0 to 1")
     return np.round(np.clip(values, 0, 1) * 255).astype(np.uint8)

@@ -1,8 +1,8 @@
-"""Sound files: mono samples at the rate that a model takes.
+"""A reader of sound files: mono samples at the rate that a model needs.
 
-WAV is read here. FLAC, MP3, Ogg and AIFF need the package soundfile, which brings libsndfile:
-1.3 MB, against 36 MB of PyAV, whose FFmpeg also reads videos. A file's header is checked before
-its samples are decoded, and samples are mixed to mono block by block.
+WAV is read here. FLAC, MP3, Ogg and AIFF need the package soundfile, which includes libsndfile: it
+is 1.3 MB, where PyAV with FFmpeg is 36 MB. A file's header is checked before its samples are
+decoded, and samples are mixed to mono block by block.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ F32s = NDArray[np.float32]
 Source = str | os.PathLike[str] | bytes | NDArray[Any]
 
 RATE = 16_000
-"""Samples a second that speech models take."""
+"""The sampling rate of speech models, in Hz."""
 MAX_BYTES = 1 << 30
-"""Most bytes of a file that is read."""
+"""The largest size of a file, in bytes."""
 MAX_SECONDS = 2 * 3600
-"""Longest sound that is read: its samples at 48 kHz take 1.4 GB."""
+"""The longest sound: at 48 kHz its samples take 1.4 GB."""
 _RATES = (1_000, 768_000)
 _MOST_CHANNELS = 64
-# Frames that are decoded together.
+# Frames that are decoded at a time.
 _BLOCK = 1 << 18
 
 
 @dataclass(frozen=True, slots=True)
 class Sound:
-    """Mono samples.
+    """A sound: mono samples and their rate.
 
     Parameters
     ----------
@@ -54,7 +54,7 @@ class Sound:
 
     @property
     def seconds(self) -> float:
-        """Return the duration."""
+        """Return the duration in seconds."""
         return len(self.samples) / self.rate
 
 
@@ -87,7 +87,7 @@ def load_sound(source: Source, rate: int = RATE, *, max_seconds: float = MAX_SEC
 def read_sound(
     source: str | os.PathLike[str] | bytes, *, max_seconds: float = MAX_SECONDS
 ) -> Sound:
-    """Read a file at its own rate, mixed to mono; raises as `load_sound`."""
+    """Read a file at its own rate, mixed to mono. Errors are those of `load_sound`."""
     if isinstance(source, bytes):
         name = f"sound of {len(source)} bytes"
         return _read(name, io.BytesIO(source), len(source), max_seconds)
@@ -107,7 +107,7 @@ def read_sound(
 
 def _read(name: str, file: BinaryIO, nbytes: int, max_seconds: float) -> Sound:
     if nbytes > MAX_BYTES:
-        raise MediaError(f"{name}: {nbytes} bytes, at most {MAX_BYTES} are read; split the file")
+        raise MediaError(f"{name}: {nbytes} bytes, needs at most {MAX_BYTES}; split the file")
     head = file.read(16)
     file.seek(0)
     kind = _sniff(head)
@@ -117,7 +117,7 @@ def _read(name: str, file: BinaryIO, nbytes: int, max_seconds: float) -> Sound:
         raise MediaError(f"{name}: not a sound, needs {', '.join(_FORMATS)}")
     if kind in _UNREADABLE:
         raise MediaError(
-            f"{name}: {kind} is not read, needs {', '.join(_FORMATS)}; convert it, as with "
+            f"{name}: {kind} is not supported, needs {', '.join(_FORMATS)}; convert it, as with "
             "ffmpeg -i IN OUT.wav"
         )
     if kind == "WAV":
@@ -134,7 +134,7 @@ _UNREADABLE = ("MP4/M4A", "Matroska/WebM", "ASF/WMA", "AMR", "CAF")
 
 
 def _sniff(head: bytes) -> str | None:
-    """Return the format that the first 16 bytes show; None if unknown."""
+    """Return the format that the first 16 bytes belong to; None if unknown."""
     if head[:4] in (b"RIFF", b"RF64") and head[8:12] == b"WAVE":
         return "WAV"
     if head[:4] == b"FORM" and head[8:12] in (b"AIFF", b"AIFC"):
@@ -146,7 +146,7 @@ def _sniff(head: bytes) -> str | None:
         b"0&\xb2u": "ASF/WMA", b"#!AMR": "AMR", b"caff": "CAF",
     }  # fmt: skip
     found = next((kind for start, kind in starts.items() if head.startswith(start)), None)
-    # MPEG audio begins with eleven ones, then version and layer, none of them the reserved value.
+    # MPEG audio begins with eleven 1 bits, then version and layer, which must not be reserved.
     is_frame = len(head) > 1 and head[0] == 0xFF and head[1] & 0xE0 == 0xE0
     is_mpeg = is_frame and head[1] & 0x18 != 0x08 and head[1] & 0x06 != 0
     return found or ("MP3" if is_mpeg else None)
@@ -155,7 +155,7 @@ def _sniff(head: bytes) -> str | None:
 # WAV.
 
 _PCM, _FLOAT, _EXTENSIBLE = 1, 3, 0xFFFE
-# Programs that write to a pipe cannot know the length, and leave one of these.
+# Programs that write to a pipe do not know the length, and write one of these.
 _UNKNOWN_LENGTHS = (0, 0x7FFFFFFF, 0x7FFFFF00, 0xFFFFFFFF, 0xFFFFFF00)
 
 
@@ -209,7 +209,7 @@ class _WaveHeader:
         if tag == _EXTENSIBLE and len(form) >= 26:
             tag = struct.unpack("<H", form[24:26])[0]
         there = nbytes - start
-        # 24 bits in 32 and the like are not told apart from 32 by the width of a frame.
+        # Samples of 24 bits stored in 32 read as 32 bits: the width of a frame decides.
         width = frame // channels if channels else 0
         encodings = {
             (_PCM, 1): "u1", (_PCM, 2): "<i2", (_PCM, 3): "i3", (_PCM, 4): "<i4",
@@ -225,8 +225,7 @@ class _WaveHeader:
             size = there
         if size > there and encoding is not None:
             raise MediaError(
-                f"{name}: truncated WAV: its header names {size} bytes of samples, {there} are "
-                "there"
+                f"{name}: truncated WAV: {there} bytes of samples, its header says {size}"
             )
         return cls(encoding, channels, rate, start, size)
 
@@ -265,7 +264,7 @@ def _decode(data: bytes, encoding: str) -> NDArray[np.floating[Any]]:
 
 
 class _SoundFile(Protocol):
-    """The part of soundfile.SoundFile that is used."""
+    """The members of soundfile.SoundFile that this module uses."""
 
     samplerate: int
     channels: int
@@ -281,7 +280,7 @@ def _read_with_library(name: str, file: BinaryIO, kind: str, max_seconds: float)
     try:
         library: Any = import_module("soundfile")
     except (ImportError, OSError) as error:
-        # OSError: the package is there, libsndfile is not.
+        # OSError: the package is installed, but libsndfile is missing.
         raise MediaError(
             f"{name}: {kind if kind != 'WAV' else 'compressed WAV'} needs the package soundfile "
             f"({error}): pip install 'wgpu-backend[audio]', or convert the file to WAV"
@@ -306,14 +305,13 @@ def _read_with_library(name: str, file: BinaryIO, kind: str, max_seconds: float)
     # FLAC's header has the exact length; those of MP3 and Ogg may be estimates.
     if not len(samples) or (kind == "FLAC" and len(samples) < opened.frames):
         raise MediaError(
-            f"{name}: truncated {kind}: {opened.frames} samples by its header, {len(samples)} are "
-            "there"
+            f"{name}: truncated {kind}: {len(samples)} samples, its header says {opened.frames}"
         )
     return Sound(_require_finite(name, samples), opened.samplerate)
 
 
 def _damage(name: str, kind: str, error: Exception) -> MediaError:
-    """Return the error for a file that the library does not read."""
+    """Return an error for a file that the library cannot read."""
     # The library's message begins with the file object.
     return MediaError(f"{name}: damaged {kind}: {str(error).rpartition('>: ')[2][:120]}")
 
@@ -330,20 +328,20 @@ def _blocks(opened: _SoundFile, max_seconds: float) -> Iterator[F32s]:
 
 
 def _require_kind(name: str, there: str, kind: str) -> None:
-    """Raise if the library reads the file as another format than its first bytes show."""
+    """Raise if the library finds another format than the file's first bytes."""
     expected = {"WAV": ("WAV", "WAVEX", "RF64"), "MP3": ("MP3", "MPEG")}.get(kind, (kind,))
     if there not in expected:
-        raise MediaError(f"{name}: a file of {there} that begins like {kind}")
+        raise MediaError(f"{name}: begins like {kind}, but its contents are {there}")
 
 
 # Checks.
 
 
 def _require_format(name: str, frames: int, rate: int, channels: int, max_seconds: float) -> None:
-    """Raise unless header fields are in range; nothing was decoded yet."""
+    """Raise unless the header's fields are in range. Called before anything is decoded."""
     low, high = _RATES
     if not low <= rate <= high:
-        raise MediaError(f"{name}: {rate} samples a second, needs {low} to {high}")
+        raise MediaError(f"{name}: {rate} samples per second, needs {low} to {high}")
     if not 1 <= channels <= _MOST_CHANNELS:
         raise MediaError(f"{name}: {channels} channels, needs 1 to {_MOST_CHANNELS}")
     if frames < 1:
@@ -354,7 +352,7 @@ def _require_format(name: str, frames: int, rate: int, channels: int, max_second
 def _require_seconds(name: str, frames: int, rate: int, max_seconds: float) -> None:
     if frames > max_seconds * rate:
         raise MediaError(
-            f"{name}: {frames / rate:.1f} seconds, at most {max_seconds:g} are read; split it"
+            f"{name}: {frames / rate:.1f} seconds, needs at most {max_seconds:g}; split it"
         )
 
 
@@ -388,7 +386,7 @@ def _from_array(values: NDArray[Any]) -> F32s:
 # and Kaiser's parameter, for 100 dB: frequencies to 0.9 of Nyquist pass, those from 1.0 on are
 # removed (Kaiser 1974; Oppenheim & Schafer, "Discrete-Time Signal Processing", §7.6).
 _CROSSINGS, _CUTOFF, _BETA = 64, 0.95, 10.06
-# Samples of one phase that are made together.
+# Samples of one phase that are computed at a time.
 _ROWS = 4096
 
 
@@ -427,7 +425,7 @@ def resample(samples: F32s, rate: int, to: int) -> F32s:
         # A window that starts at i + 1 of the padded samples begins `half - 1` before sample i.
         rows, into = windows[first + 1 :: down], out[phase::up]
         for at in range(0, len(into), _ROWS):
-            # BLAS takes no rows that overlap, and NumPy's own product is ten times slower.
+            # BLAS does not take overlapping rows, and NumPy's own product is ten times slower.
             block = np.ascontiguousarray(rows[at : min(at + _ROWS, len(into))])
             into[at : at + _ROWS] = block @ taps.astype(np.float32)
     return out

@@ -1,8 +1,8 @@
-"""Attention of prompts on GPUs, in tiles of pairs of f16.
+"""Attention of prompts on GPUs, in tiles, with arithmetic on pairs of f16.
 
-Tokens of a prompt share keys, so a work group takes a tile of their rows, and blocks of keys and
-values go through workgroup memory. Rows are rounded to f16 by their own powers of two, weights to
-f16; short sums are in f16, long ones and softmax in f32.
+A prompt's tokens share keys, so a workgroup computes a tile of their query rows, and loads blocks
+of keys and values into workgroup memory. A query row is rounded to f16 after a division by a power
+of two, softmax's weights directly. Short sums are in f16, long ones and softmax in f32.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ THREADS = 128
 CLUSTER = 8  # lanes that share rows of scores
 SUMMED = 16  # weighted values that are summed in f16
 VEC4_NBYTES = 8  # four values in f16
-# Fewer rows, or fewer tokens of a sequence, would leave most of a tile empty.
+# With fewer rows, or fewer tokens of a sequence, most of a tile would be empty.
 LEAST_ROWS, LEAST_TOKENS = 33, 5
 
 
 @dataclass(frozen=True, slots=True)
 class AttentionTile:
-    """The rows and keys that a work group takes at once.
+    """The size of a workgroup's tile: query rows and keys.
 
     Parameters
     ----------
     rows, keys : int
         Rows of a tile, and keys of a block in workgroup memory.
     k_vec4s, v_vec4s : int
-        Vectors of four of a key and of a value.
+        Vectors of four values in a key, and in a value row.
     """
 
     rows: int
@@ -49,33 +49,33 @@ class AttentionTile:
 
     @property
     def k_step(self) -> int:
-        """Return by how many eights columns are summed in f16."""
+        """Return how many groups of eight columns are summed in f16 at a time."""
         return 4 if self.k_vec4s % 8 == 0 else 2
 
     @property
     def k_eights(self) -> int:
-        """Return the eights of a key in memory, with zeros to whole steps."""
+        """Return the groups of eight columns of a key in memory, padded to whole steps."""
         return ceil(self.k_vec4s / 2 / self.k_step) * self.k_step
 
     @property
     def v_eights(self) -> int:
-        """Return the eights of a value in memory."""
+        """Return the groups of eight columns of a value row in memory."""
         return ceil(self.v_vec4s / 2)
 
     @property
     def v_lanes(self) -> int:
-        """Return the threads that share a value; each of them sums eight rows."""
+        """Return how many threads share the columns of a value row; each sums eight query rows."""
         return THREADS * 8 // self.rows
 
     @property
     def v_fours(self) -> int:
-        """Return the vectors of a value whose sums a thread has."""
+        """Return how many vectors of a value row each thread sums."""
         return ceil(self.v_vec4s / self.v_lanes)
 
     @property
     def pitch(self) -> int:
-        """Return the vectors from a row in memory to the next, a multiple of two."""
-        # Threads beyond the last column read what lies behind a value, and store nothing.
+        """Return the stride of rows in memory, in vectors: a multiple of two."""
+        # Threads after the last column read padding, and store nothing.
         return max(2 * self.k_eights, self.v_fours * self.v_lanes) + 2
 
     @property
@@ -87,7 +87,7 @@ class AttentionTile:
         return VEC4_NBYTES * vectors + 4 * self.keys + 16 * self.rows
 
     def choices(self) -> dict[str, int]:
-        """Return the parameters of the shader."""
+        """Return the shader's constants."""
         return {
             "WG": THREADS,
             "ROWS": self.rows,
@@ -108,7 +108,7 @@ class AttentionTile:
         }
 
 
-# Rows and keys of tiles, the best first, and the most columns of a key or value that each takes.
+# Rows, keys and the most columns of a key or value of each tile, the fastest first.
 SIZES = ((64, 64, 128), (64, 32, 128), (32, 32, 256), (32, 16, 256))
 
 
@@ -119,11 +119,11 @@ def has_many_rows(launch: Launch) -> bool:
 
 
 def pick_tile(launch: Launch, capabilities: Capabilities) -> AttentionTile | None:
-    """Return the tile of an attention launch; None where the kernel does not take it.
+    """Return the tile of an attention launch; None if the kernel does not support it.
 
-    That is so on devices without subgroups of eight lanes, arithmetic in f16 or enough workgroup
-    memory; for few tokens of a sequence; for keys in f32; for heads of more than 256 columns; and
-    where values are columns of keys.
+    The device needs subgroups of eight lanes, arithmetic in f16 and enough workgroup memory. The
+    launch needs many tokens of a sequence, keys in another dtype than f32, heads of at most 256
+    columns, and values that are not columns of the keys.
     """
     plain = "SHARED" not in launch.choices and launch.operands["k"].spec.dtype != F32
     able = has_eight_lanes(capabilities) and tiles_in_f16(capabilities)
@@ -142,7 +142,7 @@ def pick_tile(launch: Launch, capabilities: Capabilities) -> AttentionTile | Non
 @paged_attention.fuses("paged_attention", name="attention_tiles", exact=False)
 @paged_attention_splits.fuses("paged_attention_splits", name="attention_tiles", exact=False)
 def prompts_in_f16(node: OpNode, graph: Graph) -> Node | None:
-    """Multiply pairs of f16 in the attention of a prompt, if rounding is allowed."""
+    """Fuse a prompt's attention into the one with f16 products, if rounding is allowed."""
     scores: Scores = node.call.kwargs["scores"]
     rows = count_rows(node.launch)
     if scores.f16 or rows.tokens <= rows.sequences:
@@ -154,7 +154,7 @@ def prompts_in_f16(node: OpNode, graph: Graph) -> Node | None:
 
 
 def attend_in_tiles(launch: Launch, capabilities: Capabilities) -> Launch | None:
-    """Attend in tiles of f16; None where rounding is not allowed or no tile fits."""
+    """Return the launch of tiled attention in f16; None if rounding is off or no tile fits."""
     scores = launch.attributes
     if not (isinstance(scores, Scores) and scores.f16):
         return None
@@ -167,7 +167,7 @@ def attend_in_tiles(launch: Launch, capabilities: Capabilities) -> Launch | None
 
 
 def cache_modules(launch: Launch, *, f16: bool) -> dict[str, str]:
-    """Return the choices of how keys and values are read."""
+    """Return the shader modules that read keys and values."""
     chosen = {name: str(launch.choices[name]) for name in "kv"}
     return {
         name: _cache(path, launch.operands[name].spec.dtype, f16=f16)
@@ -176,9 +176,9 @@ def cache_modules(launch: Launch, *, f16: bool) -> dict[str, str]:
 
 
 def _cache(path: str, dtype: DType, *, f16: bool) -> str:
-    """Return the module of this family that replaces the portable one for reading a cache.
+    """Return the shader module that reads a cache on a GPU, in place of the portable module.
 
-    Values that are columns of keys have no module of their own.
+    If values are columns of keys, they have no module of their own.
     """
     if path.startswith("="):
         return path

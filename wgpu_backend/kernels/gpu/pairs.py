@@ -1,9 +1,9 @@
-"""Products of many columns in f16, in pairs that hold two rows of the weight each.
+"""Matrix products of many columns in f16, on pairs of f16 from two rows of the weight.
 
-A multiply-add of a pair makes a product of two rows and one column, so halves need not be added up.
-Quants are integers, which f16 has exactly; formats with minima, or scales for halves of a group,
-are rounded to eleven bits. Columns are rounded to f16 once, all values of one k together, and each
-is divided by one power of two.
+A multiply-add of a pair multiplies two rows by one column, so the halves need not be added up.
+Quants are integers, which f16 holds exactly. Weights of formats with minima, or with scales for
+half a group, are rounded to 11 bits. Columns are divided by a power of two each, rounded to f16
+once, and stored with all values of one k next to each other.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ SHADER = "kernels/gpu/matmul_pairs"
 IN_COLUMNS = Prologue("f16_columns")
 FORMATS = (*WEIGHTS, BF16)
 LIB = "kernels/gpu/lib"
-# Rows of a result in whole vectors, which are stored in one access.
+# Rows of a result that are stored in one access.
 VECTOR = 4
 
 
@@ -44,27 +44,27 @@ VECTOR = 4
     trusted=True,
 )
 def f16_columns(x: Node) -> Launch:
-    """Round whole rows to f16, with all rows' values of one k together, for `linear`.
+    """Round rows to f16 for `linear`, transposed, so that all rows' values of one k are adjacent.
 
     Parameters
     ----------
     x : (..., k), f32
-        `k` a multiple of 32. A row of no magnitude above 2^-100 counts as zero; one with an
-        infinity or NaN makes every product with it NaN.
+        `k` a multiple of 32. A row whose magnitudes are all at most 2^-100 counts as zero.
+        Every product with a row that has an infinity or NaN is NaN.
 
     Returns
     -------
     (..., words), u32
-        n rows are filled up to a multiple of 8. Of each k first, a pair in a word, the values of
-        all rows, divided by powers of two that bring a row's largest magnitude to 4 or above, below
-        8; then these powers in f32; then zeros up to whole rows of words.
+        First, for each k, the values of all rows in f16, two in a word; rows are padded to a
+        multiple of 8. Each row is divided by the power of two that brings its largest magnitude
+        to at least 4 and less than 8. Then these powers in f32, then zeros up to whole rows.
 
     Raises
     ------
     ShapeError
-        Rows are not whole groups of 32.
+        `k` is not a multiple of 32.
     DeviceError
-        When it is run: the device has no arithmetic in f16.
+        Raised when it runs: the device has no arithmetic in f16.
     """
     require_rank("f16_columns", "x", x, 1)
     require_dtype("f16_columns", "x", x, (F32,))
@@ -89,7 +89,7 @@ def select_f16_columns(launch: Launch, _: Capabilities) -> Launch:
 
 
 def matmul_pairs(launch: Launch, capabilities: Capabilities) -> Launch | None:
-    """Multiply many columns in pairs of rows."""
+    """Return the launch of a product of many columns on pairs of rows; None if it does not fit."""
     found = get_attributes(launch)
     plain = not found.epilogue.is_rounded and not found.epilogue.norm
     if found.prologue != IN_COLUMNS or not plain:
@@ -101,7 +101,7 @@ def matmul_pairs(launch: Launch, capabilities: Capabilities) -> Launch | None:
     slabs = gcd(groups, launch.count("part_groups")) if split else groups
     tile, choices = pair_tile(weight.dtype, weight.shape[0], n, slabs, capabilities, split=split)
     parts = launch.out.shape[0] if split else 0
-    # Parts of a weight in several bindings may begin with any row.
+    # A weight in several bindings is cut at any row, so its parts may be unaligned.
     whole = weight.nbytes <= capabilities.max_binding_nbytes
     vectors = launch.count("m") % VECTOR == 0 and whole
 
@@ -123,7 +123,7 @@ def matmul_pairs(launch: Launch, capabilities: Capabilities) -> Launch | None:
 
 
 def _rows(dtype: DType) -> dict[str, str | float | bool]:
-    """Return the choices of how threads load pairs of rows, and what they make of them."""
+    """Return the shader modules and constants with which threads load pairs of rows."""
     if dtype in (F16, BF16):
         weights = f"{LIB}/weights_f16" if dtype == F16 else "formats/vec4/bf16"
         return {"weights": weights, "rows": f"{LIB}/pair_rows_{dtype}"}

@@ -1,9 +1,9 @@
-"""The choice between WebGPU implementations: a short race on the device, remembered.
+"""The choice between wgpu-native and Dawn, by a short benchmark whose result is kept in a file.
 
-Dawn offers matrix units, which make prompts faster; wgpu-native does not. Neither is faster in
-everything on every driver, so ``auto`` measures both once: a product of a prompt's columns, and a
-chain of products of one column, as in decoding. Both run in a process of their own, as drivers of
-matrix units are young and may end it.
+Dawn supports matrix units (tensor cores), which speed up prompts; wgpu-native does not. Which is
+faster depends on the driver, so ``auto`` measures both once: a product of a prompt's columns, and a
+chain of products of one column, as in decoding. The benchmark has its own process, since a fault in
+a driver's support of matrix units may end it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from wgpu_backend.ml.wgpu.executor import WgpuExecutor
 from wgpu_backend.ops.op import fusions
 
 REMEMBERED = "implementations.json"
-# Dawn has to be that much faster in prompts to be chosen, and may lose that much in decoding.
+# Dawn is chosen if prompts take at most 0.8 and decoding at most 1.1 of wgpu-native's time.
 PROMPT_GAIN, DECODE_LOSS = 0.8, 1.1
 # Squared error of Dawn's product relative to wgpu-native's. Both may round to f16.
 LARGEST_ERROR = 1e-5
@@ -57,9 +57,9 @@ class Sizes:
     tokens : int
         Columns of the prompt's product.
     layers : int
-        Products of the chain that stands for decoding.
+        Products of the chain that imitates decoding.
     rounds : int
-        Of which the fastest counts.
+        Repetitions, of which the fastest counts.
     """
 
     width: int = 4096
@@ -79,7 +79,7 @@ class Race:
     error : float
         NMSE of Dawn's product relative to wgpu-native's.
     failure : str
-        Why there are no times; empty if there are.
+        The reason if there are no times, otherwise empty.
     """
 
     prompt: Mapping[str, float]
@@ -100,24 +100,25 @@ class Race:
 def pick_implementation(
     info: DeviceInfo, implementation: str | None, profile: Profile, *, race: bool
 ) -> str | None:
-    """Return the implementation that opens a device; measure where that is open and unknown.
+    """Return the implementation to open a device with; measure if neither is known to be faster.
 
     Parameters
     ----------
     implementation : str or None
         The caller's choice, see `find_adapter`.
     race : bool
-        Whether to measure; otherwise only what is remembered counts.
+        Whether to measure; otherwise only a stored result counts.
 
     Returns
     -------
     str or None
-        None where `find_adapter` decides: an implementation is named, or there is one choice.
+        None to leave the choice to `find_adapter`: the caller named an implementation, only one
+        fits, or there is no result.
 
     Warns
     -----
     LeftOutWarning
-        The measurement failed, so Dawn is not used. It is not repeated before ``tune``.
+        The measurement failed, so Dawn is not used. Only ``tune`` repeats it.
     """
     if not has_choice(info) or requested_implementation(info, implementation) != "auto":
         return None
@@ -125,7 +126,7 @@ def pick_implementation(
         return known.winner
     if not race:
         return None
-    _LOG.warning("first use of %s: comparing wgpu-native and Dawn, some seconds", info.name)
+    _LOG.warning("first use of %s: comparing wgpu-native and Dawn, takes some seconds", info.name)
     found = run_race(info, profile)
     if found.failure:
         warnings.warn(
@@ -133,37 +134,37 @@ def pick_implementation(
             LeftOutWarning,
             stacklevel=5,
         )
-    # Without a writable cache, the race is run at each start.
+    # Without a writable cache, the benchmark runs at each start.
     with suppress(OSError):
         remember(info, profile, found)
     return found.winner
 
 
 def has_choice(info: DeviceInfo) -> bool:
-    """Return whether both implementations open a GPU, and Dawn offers its matrix units."""
-    # A software rasteriser has units in name only; there Dawn is always slower.
+    """Return whether both implementations support a GPU, and Dawn its matrix units."""
+    # A software rasteriser emulates matrix units, so that Dawn is always slower there.
     both = set(IMPLEMENTATIONS) <= set(info.implementations)
     return both and info.matrix is not None and info.kind != "software"
 
 
 def run_race(info: DeviceInfo, profile: Profile) -> Race:
-    """Measure both implementations in a process of its own."""
+    """Measure both implementations in a separate process."""
     command = [sys.executable, "-m", __name__, info.id, profile]
     try:
         done = subprocess.run(
             command, capture_output=True, text=True, timeout=TRIAL_SECONDS, check=False
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        return Race({}, {}, failure=f"a comparison did not end: {type(error).__name__}")
+        return Race({}, {}, failure=f"the benchmark did not finish: {type(error).__name__}")
     found = _parse(done.stdout) if done.returncode == 0 else None
     if found is None:
         last = (done.stderr.strip().splitlines() or ["no message"])[-1]
-        return Race({}, {}, failure=f"a comparison ended with {done.returncode}: {last}")
+        return Race({}, {}, failure=f"the benchmark's process ended with {done.returncode}: {last}")
     return found
 
 
 def recall(info: DeviceInfo, profile: Profile, cache: Path | None = None) -> Race | None:
-    """Return the remembered race of an adapter, driver, profile and versions; None if unknown."""
+    """Return the stored race of an adapter, driver, profile and versions; None if there is none."""
     found = read(cache or cache_file(REMEMBERED)).get(_key(info, profile))
     return _parse(json.dumps(found)) if found else None
 
@@ -174,12 +175,12 @@ def remember(info: DeviceInfo, profile: Profile, found: Race, cache: Path | None
     Raises
     ------
     OSError
-        It cannot be written.
+        The file cannot be written.
     """
     path = cache or cache_file(REMEMBERED)
     everything = read(path)
     key = _key(info, profile)
-    # Removed and added at the end, since a full file drops its first entries.
+    # Moved to the end, since a full file drops its first entries.
     everything.pop(key, None)
     return write(path, {**everything, key: asdict(found)})
 
@@ -210,12 +211,12 @@ def _parse(text: str) -> Race | None:
 def measure(
     device: str, profile: Profile, sizes: Sizes | None = None, *, self_test: bool = True
 ) -> Race:
-    """Measure both implementations in this process, in turn.
+    """Measure both implementations in this process, one after the other.
 
     Parameters
     ----------
     self_test : bool
-        Test the kernels of either before, where that was not done yet.
+        Whether to test the kernels of each first, if that was not done yet.
     """
     sizes = sizes or Sizes()
     prompt: list[Recorded] = []
@@ -237,11 +238,11 @@ def measure(
 def _record(
     executor: Executor, stack: ExitStack, sizes: Sizes, tokens: int, layers: int
 ) -> Recorded:
-    """Record a chain of products of a weight with itself, whose values keep their size."""
+    """Record a chain of products with one weight, scaled so that values neither grow nor shrink."""
     rng = np.random.default_rng(1)
     spec = Spec.dense((sizes.width, sizes.width), Q4_0)
     blocks = rng.integers(0, 256, (spec.nbytes // 18, 18), np.uint8)
-    # A scale of about 1 / (4.6 · √width) keeps the variance of a row's sum at that of x.
+    # A scale of about 1 / (4.6 · √width) keeps the variance of the products at that of x.
     blocks[:, :2] = np.array([1 / (4.6 * sizes.width**0.5)], np.float16).view(np.uint8)
     data = memoryview(blocks.tobytes())
     weight = leaf(spec, executor.weight(spec, data, "weight", alone=True))
@@ -256,10 +257,10 @@ def _record(
 
 
 def _time_in_turn(graphs: Sequence[Recorded], rounds: int) -> dict[str, float]:
-    """Return the least wall-clock time of each graph: what a caller waits, the host included."""
+    """Return the least wall-clock time of each graph in seconds, with the host's part."""
     best: dict[str, float] = {name: float("inf") for name in IMPLEMENTATIONS}
     for _ in range(rounds):
-        # In turn, so that a busy moment or a change of clock hits both.
+        # Alternating, so that a busy moment or a change of clock affects both.
         for name, graph in zip(IMPLEMENTATIONS, graphs, strict=True):
             begin = time.perf_counter()
             graph.replay().wait()

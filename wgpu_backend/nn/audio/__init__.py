@@ -1,1 +1,1 @@
-"""Sound for models: spectrograms."""
+"""Spectrograms of sound, and the layers of audio encoders."""

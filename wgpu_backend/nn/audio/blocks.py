@@ -42,7 +42,7 @@ class Convolution(Module):
 
     def __call__(self, x: Tensor, stride: int = 1) -> Tensor:
         """Map (n, frames, inputs) to (n, frames / stride, outputs)."""
-        # Published weights have the taps last, the op has the channels there.
+        # In published weights the taps are the last axis; the op needs channels last.
         y = x.conv1d(self.weight.permute(0, 2, 1), stride, 1)
         return activated("gelu_erf", y.add(self.bias.reshape(self.outputs)))
 
@@ -90,13 +90,13 @@ class WhisperTower(Tower):
         return np.stack([log_mel(each, self.bands) for each in padded.reshape(count, window)])
 
     def states(self, frames: Tensor, kept: Tensor | None = None) -> Tensor:
-        """Return the states of windows, which do not see each other: (windows · states, width).
+        """Encode windows, each of which attends only to itself: (windows · states, width).
 
         Parameters
         ----------
         frames : (windows, frames, bands), f32
         kept : (states,), i32, or None
-            States of a single window that have sound; None for all.
+            Indices of the states with sound, for a single window; None for all.
         """
         count = frames.shape[0]
         x = self.second(self.first(frames), STRIDE).add(self.positions)

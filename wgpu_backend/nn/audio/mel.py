@@ -1,8 +1,8 @@
-"""Log-mel spectrograms as Whisper takes them.
+"""The log-mel spectrograms that Whisper reads.
 
 Radford et al. 2022, "Robust Speech Recognition via Large-Scale Weak Supervision", §2.2: 80 bands
-(128 since version 3) of windows of 25 ms every 10 ms. Stevens, Volkmann & Newman 1937 is the mel
-scale's source; its form here is Slaney 1998, "Auditory Toolbox", as librosa has it.
+(128 since version 3) of windows of 25 ms every 10 ms. The mel scale is
+Stevens, Volkmann & Newman 1937, in the form of Slaney 1998, "Auditory Toolbox", as in librosa.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from wgpu_backend.errors import MediaError
 
 RATE, WINDOW, HOP = 16_000, 400, 160
 FRAMES = "frames"
-"""The name of the model input of spectrogram frames."""
-# Values that a spectrogram may lie below its largest: eight powers of ten.
+"""The name of the model input that has the spectrogram's frames."""
+# Values more than eight powers of ten below the largest are raised to that limit.
 _RANGE = 8.0
 _LEAST_POWER = 1e-10
-# Frames that are transformed together, which bounds the memory.
+# Frames for one FFT call, which bounds the memory.
 _TOGETHER = 3000
 
 
@@ -50,7 +50,7 @@ def log_mel(samples: NDArray[np.float32], bands: int) -> NDArray[np.float32]:
     """Return a sound's log-mel spectrogram, about -1 to 1.5: (frames, bands), f32.
 
     There is a frame for each whole hop of 160 samples. Values more than eight powers of ten below
-    the largest are raised to that.
+    the largest are raised to that limit.
 
     Parameters
     ----------
@@ -62,7 +62,7 @@ def log_mel(samples: NDArray[np.float32], bands: int) -> NDArray[np.float32]:
     Raises
     ------
     MediaError
-        There are less than 201 samples, which the reflected ends need.
+        There are fewer than 201 samples, which the padding by reflection needs.
     """
     if len(samples) <= WINDOW // 2:
         raise MediaError(f"log_mel: {len(samples)} samples, needs more than {WINDOW // 2}")

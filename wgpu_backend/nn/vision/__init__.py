@@ -1,1 +1,1 @@
-"""What towers for pictures share: resizing and patches on the host, layers on the device."""
+"""The shared parts of vision towers: resizing and patches on the host, layers on the device."""

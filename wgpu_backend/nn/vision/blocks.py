@@ -1,6 +1,7 @@
 """Layers of vision transformers (Dosovitskiy et al. 2021, "An Image is Worth 16x16 Words").
 
-Weights have the names of llama.cpp's mmproj files. Attention has no cache: all patches are there.
+Weights have the names of llama.cpp's mmproj files. Attention needs no cache, since all patches are
+encoded at once.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from wgpu_backend.nn.layers import LayerNorm, Linear, Norm, RMSNorm
 from wgpu_backend.nn.mlp import activated, gated
 from wgpu_backend.nn.module import Module, weight
 
-# Maps queries or keys, (patches, heads, cols), to rotated ones.
+# Applies RoPE to queries or keys: (patches, heads, cols).
 Rotate = Callable[[Tensor], Tensor]
 
 
@@ -73,7 +74,7 @@ class LayerSizes:
         Raises
         ------
         ModelError
-            A key is missing, or the width is no multiple of the heads.
+            A key is missing, or the width is not a multiple of the heads.
         """
         width = config.uint(f"{section}.embedding_length", at_least=1)
         heads = config.uint(f"{section}.attention.head_count", at_least=1)
@@ -103,7 +104,7 @@ class LayerSizes:
 
 
 def count_rows(backend: Backend, name: str) -> int | None:
-    """Return the rows of a matrix of a file, the extent of a shape; None if it is not there."""
+    """Return the number of rows of a file's matrix; None if the file does not have it."""
     info = backend.file.tensors.get(name)
     return None if info is None else info.shape[0]
 
@@ -126,10 +127,10 @@ def attend(
     Parameters
     ----------
     scale : float or None
-        Factor of scores; None for one by the root of the columns.
+        Factor of scores; None for ``1 / sqrt(cols)``.
     runs : sequence of int
-        Lengths of the runs of patches that attend to each other; empty for one run of all. Runs of
-        one length should follow each other, which are computed together.
+        Lengths of the runs of patches that attend to each other; empty for one run of all patches.
+        Consecutive runs of the same length are computed together.
     """
     factor = q.shape[-1] ** -0.5 if scale is None else scale
     parts: list[Tensor] = []
@@ -145,7 +146,7 @@ def attend(
 
 
 def _group(runs: Sequence[int]) -> list[tuple[int, int, int]]:
-    """Return start, number and length of runs of one length that follow each other."""
+    """Return start, count and length of each group of consecutive runs with the same length."""
     groups: list[tuple[int, int, int]] = []
     at = 0
     for length in runs:
@@ -215,7 +216,7 @@ class FeedForward(Module):
         self.swapped = False
 
     def declare(self, has: Callable[[str], bool]) -> None:
-        """Tag the two matrices."""
+        """Declare the two matrices, under the names that the file has for them."""
         first, second = ("ffn_down", "ffn_up") if self.swapped else ("ffn_up", "ffn_down")
         self.up = weight(first, "inner", "width")
         self.down = weight(second, "width", "inner")
@@ -260,7 +261,7 @@ def rotation(
     base: float = 10000.0,
     interleaved: bool = False,
 ) -> Rotate:
-    """Make the rotation by row and column: half of the pairs of a head by each.
+    """Make 2-D RoPE: half of a head's pairs rotate by the patch's row, half by its column.
 
     Wang et al. 2024, "Qwen2-VL", §2.1, which follows Su et al. 2021 for each axis.
 
@@ -283,20 +284,21 @@ def rotation_at(
     interleaved: bool = False,
     alternate: bool = False,
 ) -> Rotate:
-    """Make the rotation by two positions: half of the pairs of a head by each.
+    """Make 2-D RoPE from tensors: half of a head's pairs rotate by row, half by column.
 
     Parameters
     ----------
     positions : (2, patches), i32
-        All rows, then all columns: an input, as pictures of one number of patches differ.
+        All rows, then all columns. A graph input, since pictures with the same number of patches
+        may differ in shape.
     head : int
         Columns of a head, a multiple of 4.
     alternate : bool
-        Whether rows and columns have every other frequency of a head, as in Pixtral (Agrawal et al.
-        2024, §2.2), or both have the same ones.
+        Whether rows have the even and columns the odd frequencies of a head, as in Pixtral (Agrawal
+        et al. 2024, §2.2). Else both have the same frequencies.
     """
     quarter = head // 4
-    # In f32, as the published code computes frequencies.
+    # The published code also computes frequencies in f32.
     exponents = np.arange(0, 2 * quarter, 2, dtype=np.float32) / np.float32(2 * quarter)
     later = exponents + np.float32(2 / head) if alternate else exponents
     frequencies = np.float32(1) / np.float32(base) ** np.concatenate([exponents, later])
@@ -309,7 +311,7 @@ def rotation_at(
 def split_windows(
     rows: int, columns: int, side: int
 ) -> tuple[np.ndarray[tuple[int], np.dtype[np.intp]], list[int]]:
-    """Order the squares of a picture by windows.
+    """Return the order of a picture's squares by attention windows, and the windows' sizes.
 
     Parameters
     ----------
@@ -331,7 +333,7 @@ def split_windows(
         for i in range(0, rows, side)
         for j in range(0, columns, side)
     ]
-    # Windows do not depend on each other, so that their order is free.
+    # Windows do not depend on each other, so that they may be in any order.
     parts.sort(key=len, reverse=True)
     return np.concatenate(parts), [len(part) for part in parts]
 

@@ -1,4 +1,4 @@
-"""Tables of positions, resized to the patches of a picture.
+"""The resizing of position embeddings to the patches of a picture.
 
 Resizing is linear along each axis: two small matrices of weights, which the host computes.
 """
@@ -14,7 +14,7 @@ F32s = NDArray[np.float32]
 
 
 def resize_table(table: Tensor, by_row: Tensor, by_column: Tensor, square: int = 1) -> Tensor:
-    """Resize a table of positions.
+    """Resize a table of position embeddings to a picture's patches.
 
     Parameters
     ----------
@@ -22,7 +22,7 @@ def resize_table(table: Tensor, by_row: Tensor, by_column: Tensor, square: int =
     by_row, by_column : (rows, side) and (columns, side), f32
         Weights of the table's rows for each row of patches, and of its columns for each column.
     square : int
-        Patches along the side of a square, whose patches follow each other.
+        Patches along the side of a square; the result lists patches square by square.
 
     Returns
     -------
@@ -73,7 +73,7 @@ def cubic_weights(side: int, count: int) -> F32s:
 
 
 def aligned_weights(side: int, count: int) -> F32s:
-    """Return weights of linear interpolation whose first and last places are the corners'."""
+    """Return weights of linear interpolation with aligned corners: (count, side)."""
     places = np.linspace(0, side - 1, count, dtype=np.float32)
     apart = np.abs(np.arange(side, dtype=np.float32) - places[:, None])
     return np.maximum(1 - apart, np.float32(0))

@@ -1,8 +1,8 @@
 """The preparation of pictures for vision towers: sizes, tiles, resizing, values and patches.
 
 A picture is (height, width, 3), u8. Results equal those of transformers' image processors to the
-last bit. Their Pillow back end resizes with Pillow; two processors exist only for torchvision,
-whose filters have weights of 16 bits (`resize_coarsely`).
+last bit. Most of these resize with Pillow. Two exist only for torchvision, whose filters have
+weights of 16 bits (`resize_coarsely`).
 
 A grid is (rows, columns).
 """
@@ -37,7 +37,7 @@ MOST_UNEVEN = 200
 
 
 def resize(pixels: Bytes, height: int, width: int, how: Filter = Filter.BICUBIC) -> Bytes:
-    """Resize (height, width, 3) with a filter of Pillow, without regard to proportions."""
+    """Resize (height, width, 3) with a filter of Pillow; proportions may change."""
     if pixels.shape[:2] == (height, width):
         return pixels
     return np.asarray(Image.fromarray(pixels).resize((width, height), how))
@@ -76,7 +76,7 @@ def _scale(pixels: Bytes, length: int, axis: int, how: Filter) -> Bytes:
 
 
 def _taps(length: int, wanted: int, how: Filter) -> tuple[NDArray[np.intp], NDArray[np.float64]]:
-    """Return source pixels and weights, (taps, wanted), of each pixel."""
+    """Return the source pixels of each result pixel and their weights: (taps, wanted) each."""
     scale = length / wanted
     spread = max(scale, 1.0)
     reach, weigh = _SHAPES[how]
@@ -105,7 +105,7 @@ _SHAPES: dict[Filter, tuple[int, Callable[[NDArray[np.float64]], NDArray[np.floa
 
 
 def crop_centre(picture: Bytes, size: Size) -> Bytes:
-    """Crop the centre of a picture; black where it is smaller."""
+    """Crop the centre of a picture, padded with black if it is smaller than `size`."""
     height, width = picture.shape[:2]
     whole = (max(height, size[0]), max(width, size[1]))
     top, left = math.ceil((whole[0] - height) / 2), math.ceil((whole[1] - width) / 2)
@@ -117,7 +117,7 @@ def crop_centre(picture: Bytes, size: Size) -> Bytes:
 
 
 def pad(picture: Bytes, size: Size, *, centred: bool = False) -> Bytes:
-    """Add black pixels at the right and below, or around the picture (more right and below)."""
+    """Pad with black to `size`: at the right and bottom, or on all sides if `centred`."""
     if picture.shape[:2] == size:
         return picture
     rows, columns = size[0] - picture.shape[0], size[1] - picture.shape[1]
@@ -144,7 +144,7 @@ def split_tiles(picture: Bytes, grid: Size) -> list[Bytes]:
 
 
 def normalise(picture: Bytes, mean: Sequence[float], deviation: Sequence[float]) -> F32s:
-    """Return (x / 255 - mean) / deviation, (height, width, 3), as rounded by Pillow's back end."""
+    """Return ``(x / 255 - mean) / deviation`` with the roundings of the Pillow processors."""
     scaled = scale_unit(picture)
     return (scaled - np.array(mean, np.float32)) / np.array(deviation, np.float32)
 
@@ -156,7 +156,7 @@ def scale_unit(picture: Bytes) -> F32s:
 
 
 def normalise_fused(picture: Bytes, mean: Sequence[float], deviation: Sequence[float]) -> F32s:
-    """Return `normalise` as rounded by torchvision's back end: mean and deviation times 255."""
+    """Return `normalise` with torchvision's roundings: ``(x - 255 mean) / (255 deviation)``."""
     by: F32s = np.array([mean, deviation], np.float32) * np.float32(255)
     return (picture.astype(np.float32) - by[0]) / by[1]
 
@@ -169,7 +169,7 @@ def normalise_half(picture: Bytes, mean: Sequence[float], deviation: Sequence[fl
 
 
 def _round_bf16(x: F32s) -> F32s:
-    """Round to the nearest bf16, to an even one where two are as near; for finite values."""
+    """Round finite values to the nearest bf16, ties to even."""
     bits = x.view(np.uint32)
     rounded = bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))
     return (rounded & np.uint32(0xFFFF0000)).view(np.float32)
@@ -181,7 +181,7 @@ def colour_statistics(config: Config) -> tuple[list[float], list[float]]:
 
 
 def split_patches(values: F32s, side: int, *, merge: int = 1, colours_first: bool = True) -> F32s:
-    """Split a picture into square patches, ordered by rows.
+    """Split a picture into patches, in squares of ``merge x merge`` patches, row by row.
 
     Parameters
     ----------
@@ -190,7 +190,7 @@ def split_patches(values: F32s, side: int, *, merge: int = 1, colours_first: boo
     side : int
         Pixels along the side of a patch.
     merge : int
-        Patches along the side of a square, whose patches follow each other.
+        Patches along the side of a square; the result lists patches square by square.
     colours_first : bool
         Whether a patch has (colours, rows, columns), as a convolution's kernel does, or (rows,
         columns, colours).
@@ -225,7 +225,7 @@ def list_places(rows: int, columns: int, square: int) -> NDArray[np.int32]:
 
 
 def fit_shortest(size: Size, edge: int) -> Size:
-    """Return the size with these proportions whose shorter side is `edge`: CLIP."""
+    """Return `size` scaled so that its shorter side is `edge`, as CLIP does."""
     height, width = size
     if width <= height:
         return int(edge * height / width), edge
@@ -233,7 +233,7 @@ def fit_shortest(size: Size, edge: int) -> Size:
 
 
 def fit_pixels(size: Size, multiple: int, fewest: int, most: int) -> Size:
-    """Return the nearest size in multiples of `multiple` with so many pixels: Qwen-VL.
+    """Return `size` in multiples of `multiple`, with `fewest` to `most` pixels, as Qwen-VL does.
 
     Halves are rounded to even.
 
@@ -247,7 +247,7 @@ def fit_pixels(size: Size, multiple: int, fewest: int, most: int) -> Size:
 
 
 def fit_frames(size: Size, multiple: int, fewest: int, most: int, frames: int = 2) -> Size:
-    """Return `fit_pixels` with pixels counted in all frames: GLM-4V.
+    """Return `fit_pixels`, but with the pixels of all frames counted, as GLM-4V does.
 
     Raises
     ------
@@ -262,16 +262,16 @@ def fit_frames(size: Size, multiple: int, fewest: int, most: int, frames: int = 
 
 
 def is_large(size: Size, multiple: int, least: int, most: float) -> bool:
-    """Return whether a size, rounded to multiples, has more than `most` pixels: LFM2-VL.
+    """Return whether a size, rounded to multiples, has more than `most` pixels, as LFM2-VL does.
 
-    A side is at least `least`.
+    Sides are rounded to at least `least`.
     """
     height, width = (max(least, round(side / multiple) * multiple) for side in size)
     return height * width > most
 
 
 def fit_tokens(size: Size, multiple: int, fewest: int, most: int) -> Size:
-    """Return the nearest size in multiples with so many squares of `multiple`: LFM2-VL."""
+    """Return `size` rounded to `fewest` to `most` squares of side `multiple`, as LFM2-VL does."""
     square = multiple**2
     return _bounded(size, size, multiple, fewest * square, most * square, least=multiple)
 
@@ -279,10 +279,9 @@ def fit_tokens(size: Size, multiple: int, fewest: int, most: int) -> Size:
 def _bounded(
     size: Size, area: Size, multiple: int, fewest: int, most: int, frames: int = 1, *, least: int
 ) -> Size:
-    """Return a size rounded to multiples, scaled where its pixels are outside the bounds.
+    """Return a size rounded to multiples, and scaled if its pixels are out of bounds.
 
-    `area` are sides whose product is compared with the bounds; the rounded sides are at least
-    `least`.
+    The scale is computed from the product of `area`. Rounded sides are at least `least`.
     """
     near = [max(least, round(side / multiple) * multiple) for side in size]
     pixels = area[0] * area[1]
@@ -296,7 +295,7 @@ def _bounded(
 
 
 def require_even(size: Size) -> None:
-    """Raise if a picture's sides are too different.
+    """Raise if a picture is too long and narrow.
 
     Raises
     ------
@@ -305,13 +304,13 @@ def require_even(size: Size) -> None:
     """
     if max(size) / min(size) > MOST_UNEVEN:
         raise OptionError(
-            f"picture: {size[1]} x {size[0]} pixels, this model needs sides that differ at most "
-            f"{MOST_UNEVEN} times; crop it"
+            f"picture: {size[1]} x {size[0]} pixels, this model needs a ratio of sides of at most "
+            f"{MOST_UNEVEN}; crop it"
         )
 
 
 def fit_patches(size: Size, longest: int, multiple: int) -> Size:
-    """Return the size, reduced to at most `longest` a side, rounded up to multiples: Pixtral."""
+    """Return `size`, reduced to sides of `longest` and rounded up to multiples, as in Pixtral."""
     ratio = max(size[0] / longest, size[1] / longest)
     if ratio > 1:
         size = math.floor(size[0] / ratio), math.floor(size[1] / ratio)
@@ -320,7 +319,7 @@ def fit_patches(size: Size, longest: int, multiple: int) -> Size:
 
 
 def fit_budget(size: Size, patch: int, pooled: int, most: int) -> Size:
-    """Return the largest size of at most `most` tokens of ``pooled x pooled`` patches: Gemma 4."""
+    """Return the largest size with at most `most` tokens of ``pooled x pooled`` patches."""
     side = patch * pooled
     pixels = most * pooled**2 * patch**2
     scale = math.sqrt(pixels / (size[0] * size[1]))
@@ -334,7 +333,7 @@ def fit_budget(size: Size, patch: int, pooled: int, most: int) -> Size:
 
 
 def fit_longest(size: Size, edge: int, most: int = 4096) -> Size:
-    """Return an even size with these proportions whose longer side is `edge`: Idefics 3.
+    """Return `size` scaled so that its longer side is `edge`, as Idefics 3 does.
 
     The shorter side is rounded up to an even number, and at least 1.
     """
@@ -356,7 +355,7 @@ def fit_longest(size: Size, edge: int, most: int = 4096) -> Size:
 
 
 def fit_tiles(size: Size, tile: int) -> Size:
-    """Return the size in whole tiles, rounded up one side after the other: Idefics 3."""
+    """Return `size` rounded up to whole tiles, the longer side first, as Idefics 3 does."""
     height, width = size
     ratio = width / height
     if width >= height:
@@ -372,9 +371,10 @@ def fit_tiles(size: Size, tile: int) -> Size:
 
 
 def find_grid(size: Size, tile: Size, fewest: int, most: int) -> Size:
-    """Return the grid of tiles whose proportions are nearest to the picture's: InternVL, LFM2-VL.
+    """Return the grid of tiles with the proportions nearest to the picture's, as InternVL does.
 
-    Of two as near, the larger one is taken if the picture has more than half of its pixels.
+    LFM2-VL does the same. In a tie the larger grid is taken if the picture has more than half of
+    that grid's pixels.
     """
     height, width = size
     best, found = float("inf"), (1, 1)
@@ -389,14 +389,16 @@ def find_grid(size: Size, tile: Size, fewest: int, most: int) -> Size:
 
 @cache
 def _grids(fewest: int, most: int) -> list[Size]:
-    """Return grids of so many tiles by their number, narrow ones first."""
+    """Return the grids of `fewest` to `most` tiles, in order of tiles, then of columns."""
     sides = range(1, most + 1)
     grids = [(rows, columns) for columns in sides for rows in sides]
     return sorted((g for g in grids if fewest <= g[0] * g[1] <= most), key=lambda g: g[0] * g[1])
 
 
 def find_canvas(scales: F32s | NDArray[np.float64], grids: Sequence[Size]) -> Size:
-    """Return the grid that enlarges a picture least, or else reduces it least; the smaller of two.
+    """Return the grid that enlarges a picture least, or else reduces it least.
+
+    In a tie it is the smaller grid.
 
     Parameters
     ----------
@@ -422,13 +424,13 @@ def list_llama4_grids(most: int) -> tuple[Size, ...]:
 
 
 def fit_llama4(size: Size, tile: int, most: int) -> tuple[Size, Size]:
-    """Return Llama 4's grid of tiles, and the size of the picture on it."""
+    """Return the grid of tiles that Llama 4 chooses, and the size of the picture on it."""
     grids = list_llama4_grids(most)
     sides = np.array(grids, np.float32) * np.float32(tile)
     scales = (sides / np.array(size, np.float32)).min(1)
     grid = find_canvas(scales, grids)
     canvas = grid[0] * tile, grid[1] * tile
-    # The processor counts in f32 along a side that the canvas bounds, else in f64.
+    # The processor computes in f32 for a side that the canvas limits, else in f64.
     wanted = [max(side, tile) for side in size]
     by = [
         np.float32(bound) / np.float32(side) if bound < want else want / side
@@ -449,7 +451,7 @@ def list_mllama_grids(most: int) -> list[Size]:
 
 
 def fit_mllama(size: Size, tile: int, most: int) -> tuple[Size, Size]:
-    """Return Llama 3.2 Vision's grid of tiles, and the size of the picture on it."""
+    """Return the grid of tiles that Llama 3.2 Vision chooses, and the picture's size on it."""
     grids = list_mllama_grids(most)
     scales = (np.array(grids, np.float64) * tile / np.array(size, np.float64)).min(1)
     grid = find_canvas(scales, grids)
@@ -461,7 +463,7 @@ def fit_mllama(size: Size, tile: int, most: int) -> tuple[Size, Size]:
 
 
 def find_pinpoint(size: Size, sizes: Sequence[Size]) -> Size:
-    """Return the size that keeps most of a picture's pixels and wastes fewest: LLaVA 1.6."""
+    """Return the candidate that keeps most pixels and wastes fewest, as LLaVA 1.6 does."""
     height, width = size
     best, kept_most, least = sizes[0], 0, float("inf")
     for rows, columns in sizes:
@@ -475,7 +477,7 @@ def find_pinpoint(size: Size, sizes: Sequence[Size]) -> Size:
 
 
 def fit_inside(size: Size, canvas: Size) -> Size:
-    """Return the largest size with these proportions on a canvas, rounded up: LLaVA 1.6."""
+    """Return `size` scaled to fit a canvas, rounded up, as LLaVA 1.6 does."""
     down, across = canvas[0] / size[0], canvas[1] / size[1]
     if across < down:
         return min(math.ceil(size[0] * across), canvas[0]), canvas[1]

@@ -1,7 +1,7 @@
-"""A base for towers whose pictures are cut into tiles of one size.
+"""A base class of towers that cut pictures into tiles of one size.
 
-Tiles are encoded together: patches attend to their own tile. Patches of a square that is joined
-into one row follow each other, so that joining them is a change of shape.
+Tiles are encoded in one batch; patches attend only to their own tile. Patches that are joined into
+one row, a square, are consecutive, so that joining them is a reshape.
 """
 
 from __future__ import annotations
@@ -31,16 +31,17 @@ class TiledTower(Tower):
     sizes : LayerSizes
         Sizes of the layers.
     square : int
-        Patches along the side of a square whose patches follow each other.
+        Patches along the side of a square; patches are ordered square by square.
     cols : int or None
         Columns of a row; None for ``vision.projection_dim``.
 
     Attributes
     ----------
     class_place : str or None
-        Whether each tile has a row of its own before or after its patches.
+        Place of the class token in each tile; None without one.
     tile, patch, side, count : int
-        Pixels along a tile and a patch; patches along a tile and in it.
+        Pixels along the side of a tile, and of a patch; patches along the side of a tile, and in
+        all of it.
     """
 
     class_place: ClassVar[Literal["first", "last"] | None] = None
@@ -69,15 +70,15 @@ class TiledTower(Tower):
         self.layers = self.fill_layers(self.make_layer, sizes.count)
 
     def _require(self) -> None:
-        """Raise if the class's row or the positions do not fit the file's keys."""
+        """Raise if the class token or the positions do not fit the file's keys."""
         has_class = self.class_place is not None
         if has_class and (self.class_row is None or self.class_row.size != self.width):
-            raise self.fail(f"tensor v.class_embd is missing, or has not {self.width} values")
+            raise self.fail(f"tensor v.class_embd is missing or not of {self.width} values")
         wanted = (self.count + has_class, self.width)
         if self.positions.shape[-2:] != wanted or self.positions.size != wanted[0] * wanted[1]:
             raise self.fail(
-                f"tensor v.position_embd.weight is {self.positions.shape}, by the file's keys it "
-                f"is {wanted}"
+                f"tensor v.position_embd.weight is {self.positions.shape}, the file's keys "
+                f"need {wanted}"
             )
         if self.side % self.square:
             raise self.fail(
@@ -86,36 +87,36 @@ class TiledTower(Tower):
             )
 
     def make_layer(self) -> EncoderLayer:
-        """Make a layer."""
+        """Make a layer of the transformer."""
         return EncoderLayer(self.sizes)
 
     def rotate(self, context: Context, tiles: int) -> Rotate | None:
-        """Return the rotation of queries and keys of all tiles' rows; None without."""
+        """Return the RoPE of queries and keys of all tiles' rows; None for no RoPE."""
         return None
 
     def split(self, tiles: Sequence[Bytes]) -> NDArray[np.float32]:
-        """Return the patches of all tiles: (tiles · count, values)."""
+        """Normalise tiles and split them into patches: (tiles · count, values)."""
         return self.split_values([self.normalise(tile) for tile in tiles])
 
     def split_values(self, tiles: Sequence[NDArray[np.float32]]) -> NDArray[np.float32]:
-        """Return the patches of tiles' values: (tiles · count, values)."""
+        """Split normalised tiles into patches: (tiles · count, values)."""
         parts = [split_patches(values, self.patch, merge=self.square) for values in tiles]
         return np.concatenate([part.reshape(self.count, -1) for part in parts])
 
     def normalise(self, tile: Bytes) -> NDArray[np.float32]:
-        """Return the values of a tile: (height, width, 3)."""
+        """Return the normalised values of a tile: (height, width, 3)."""
         return normalise(tile, *self.statistics)
 
     @property
     def raster(self) -> NDArray[np.int32]:
-        """Return the number of each patch in its tile, counted by rows: (count,)."""
+        """Return the raster index of each patch in its tile: (count,)."""
         rows = self.side // self.square
         numbers = np.arange(self.count, dtype=np.int32)
         shaped = numbers.reshape(rows, self.square, rows, self.square)
         return shaped.transpose(0, 2, 1, 3).ravel()
 
     def embed(self, context: Context, patches: Tensor) -> Tensor:
-        """Return the rows of all tiles before the first layer: (tiles, rows, width)."""
+        """Return the states of all tiles before the first layer: (tiles, rows, width)."""
         tiles, places = patches.shape[0] // self.count, self.raster
         x = self.patches(patches)
         if self.class_row is not None and self.class_place is not None:
@@ -147,7 +148,7 @@ class TiledTower(Tower):
         return self.drop_class(x if self.post_norm is None else self.post_norm(x))
 
     def drop_class(self, x: Tensor) -> Tensor:
-        """Drop the class's row of each tile: (tiles · rows, width) to (tiles · count, width)."""
+        """Drop the class token of each tile: (tiles · rows, width) to (tiles · count, width)."""
         if self.class_place is None:
             return x
         start = 1 if self.class_place == "first" else 0

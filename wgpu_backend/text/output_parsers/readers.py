@@ -141,7 +141,9 @@ def skip_to_json(text: IncomingText) -> Reader[str]:
         yield from text.read_while(_FENCED)
         mark = yield from text.skip_spaces()
     if mark not in ("{", "["):
-        raise FormatMismatch("JSON was expected" if mark or not text.ended else "the answer ends early")
+        raise FormatMismatch(
+            "JSON was expected" if mark or not text.ended else "the answer ends early"
+        )
     return mark
 
 
@@ -235,7 +237,9 @@ def _another(body: Body, call: str, closings: Sequence[str]) -> Reader[bool]:
     yield from text.skip_spaces()
     tag = yield from text.take(call, *closings)
     if tag is None and not body.given:
-        raise FormatMismatch("the text is not a tool call" if not text.ended else "the answer ends early")
+        raise FormatMismatch(
+            "the text is not a tool call" if not text.ended else "the answer ends early"
+        )
     return tag == call
 
 
