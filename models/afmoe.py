@@ -23,7 +23,7 @@ class Afmoe(Decoder):
         self.embedding_scale = self.width**0.5
 
     def layer(self, config: nn.LayerConfig) -> nn.DecoderLayer:
-        """Build a layer with four norms, rotated if it has a window."""
+        """Build a layer with four norms, and with RoPE if it has a window."""
         window = config.window(4)
         # Full attention without positions generalises to lengths beyond those of training:
         # Kazemnejad et al. 2023, "The Impact of Positional Encoding on Length Generalization in

@@ -82,7 +82,7 @@ class NomicBertMoe(Bert):
     """Nomic Embed 2, whose expert weights are not normalised after the softmax."""
 
     def layer(self, config: nn.LayerConfig) -> nn.DecoderLayer:
-        """Build BERT's layer with RoPE; from the second on, one in so many has experts."""
+        """Build BERT's layer with RoPE; every n-th layer from the second on has experts."""
         attention = nn.SelfAttention(config, self.rope, causal=False)
         period = self.config.uint("moe_every_n_layers", 0)
         if not period or config.index % period != 1:

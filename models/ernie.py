@@ -24,7 +24,7 @@ class Ernie(Decoder):
 
 @architecture("ernie4_5-moe")
 class ErnieMoe(Ernie):
-    """ERNIE 4.5 with experts in one of so many layers after the first."""
+    """ERNIE 4.5 with experts in every n-th layer after the first ones."""
 
     def layer(self, config: nn.LayerConfig) -> nn.DecoderLayer:
         """Build Llama's layer, with or without experts."""

@@ -17,7 +17,7 @@ class Exaone4(Decoder):
     """EXAONE 4, with norms after attention and feed-forward."""
 
     def layer(self, config: nn.LayerConfig) -> nn.DecoderLayer:
-        """Build a layer, rotated unless other layers have windows and this one has none."""
+        """Build a layer; in models with windows only layers with a window have RoPE."""
         window = config.window(4)
         # The smaller model has no windows, and positions in all layers.
         everywhere = not self.config.uint("attention.sliding_window", 0)
@@ -32,7 +32,7 @@ class ExaoneMoe(Decoder):
     """K-EXAONE, with experts chosen by a sigmoid, one of them shared; first layers are dense."""
 
     def layer(self, config: nn.LayerConfig) -> nn.DecoderLayer:
-        """Build a layer, rotated if it has a window."""
+        """Build a layer, with RoPE if it has a window."""
         window = config.window(4)
         rope = self.rope if window else None
         attention = nn.SelfAttention(config, rope, window=window, qk_norm="head")

@@ -26,7 +26,7 @@ PERIOD = 5
 
 
 class AltUp(nn.Module):
-    """Predicts a token's states before a layer, and corrects them by the computed one."""
+    """A predictor of a token's states before a layer, corrected by the state that it computes."""
 
     router: nn.Linear = nn.weight("altup_router", "states", "width")
     router_norm: nn.Norm

@@ -86,7 +86,7 @@ class BorrowingAttention(nn.SelfAttention):
 def attention(
     config: nn.LayerConfig, rope: nn.Rotary, local_rope: nn.Rotary, period: int = 0
 ) -> Attention | BorrowingAttention:
-    """Build the attention of a layer; the last few read keys of the last earlier layer alike.
+    """Build a layer's attention; the last ones share keys with an earlier layer of their kind.
 
     Parameters
     ----------

@@ -70,7 +70,7 @@ class SmolLM3(Llama):
     """SmolLM 3 (Bakouch et al. 2025, "SmolLM3"): every fourth layer has no positions."""
 
     def layer(self, config: nn.LayerConfig) -> nn.Layer:
-        """Build a layer, rotated as the file lists, or as in the paper."""
+        """Build a layer, with RoPE as the file lists, or else in three of four layers."""
         # Without the key, the file does not say which layers rotate.
         listed = "rope.layers" in self.config
         rope = self.rope if listed or (config.index + 1) % 4 else None

@@ -19,7 +19,7 @@ class Mimo2(Decoder):
     """MiMo V2 Flash, whose first layer is dense."""
 
     def layer(self, config: nn.LayerConfig) -> nn.DecoderLayer:
-        """Build a layer with the rotation that fits its window."""
+        """Build a layer with the RoPE for its kind of window."""
         window = config.window(0)
         attention = ScaledAttention(config, self.local_rope if window else self.rope, window)
         experts = "ffn_gate_inp.weight" in config

@@ -28,7 +28,7 @@ from wgpu_backend.nn.transformer import EMBEDDINGS
 
 @architecture("qwen")
 class Qwen(Decoder):
-    """Qwen 1, whose key counts the values of gate and projection together."""
+    """Qwen 1, whose feed-forward key is the width of gate and projection together."""
 
     def layer(self, config: nn.LayerConfig) -> nn.Layer:
         """Build Llama's layer."""
@@ -101,7 +101,7 @@ class Qwen3Moe(Qwen3):
 
 @architecture("qwen2vl")
 class Qwen2VL(Qwen2):
-    """Qwen2-VL, whose sections follow each other."""
+    """Qwen2-VL, whose RoPE has separate sections of pairs for time, height and width."""
 
     sectioning = "blocks"
 

@@ -100,7 +100,7 @@ class T5(RelativeTransformer, Decoder):
         return nn.CrossLayer(config, self.attention(config), cross, self.feed_forward(config))
 
     def prompt_encoder(self) -> PromptEncoder:
-        """Return the model itself, which has the encoder."""
+        """Return the model itself, since it has the encoder as a field."""
         return self
 
     def project_states(self, states: Tensor) -> Sequence[tuple[Tensor, Tensor]]:

@@ -36,7 +36,7 @@ def parts(z: Array) -> tuple[Array, Array]:
 
 
 def on_parts(change: Callable[..., Array]) -> Callable[..., Array]:
-    """Make a function that does the same to both parts."""
+    """Return a function that applies another to the real and the imaginary parts."""
 
     def function(*operands: Any) -> Array:
         zs = [parts(z) for z in operands]
@@ -231,7 +231,7 @@ def _scale(function: Callable[[Array], Array], factor: float) -> Callable[[Array
 
 
 def _rotate(function: Callable[[Array], Array]) -> Callable[[Array], Array]:
-    """Make the function ``f(i z) / i``: sin of sinh, for example."""
+    """Return the function ``f(i z) / i``: for example sin, if `f` is sinh."""
 
     def function_of_i(z: Array) -> Array:
         return _over_i(function(_times_i(z)))

@@ -76,7 +76,7 @@ def _info(adapter: wgpu.GPUAdapter, number: int, implementation: str) -> DeviceI
 
 
 def adapters(implementation: str = "wgpu") -> list[tuple[DeviceInfo, wgpu.GPUAdapter]]:
-    """Return every adapter of every API with its entry, as an implementation counts them."""
+    """Return an implementation's adapters of all APIs, each with its `DeviceInfo`."""
     if implementation == "wgpu":
         parse_c_types()
     divert_logs()

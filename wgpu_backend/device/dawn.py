@@ -122,7 +122,7 @@ def features(adapter: Any) -> list[str]:
 
 
 def request_device(adapter: Any, limits: dict[str, int], *, full: bool) -> Any:
-    """Open an adapter, with its features or only with safety for threads."""
+    """Open an adapter, with all features that kernels use or only with thread safety."""
     wanted = _FEATURES if full else _FEATURES[:1]
     return adapter.request_device_sync(
         required_features=[name for name in wanted if name in adapter.features],

@@ -225,7 +225,7 @@ class Adapters:
 
     @property
     def scales(self) -> Sequence[float]:
-        """Scales of the adapters in use, in their order."""
+        """The scales of the adapters in use, in their order."""
         return [scale for _, scale in self.loras]
 
     @uninterrupted

@@ -249,7 +249,7 @@ def _origins(before: Sequence[Node], after: Sequence[Node]) -> list[tuple[str, .
 
 
 def _nearest(node: Node, home: int, after: Sequence[Node], fresh: Mapping[Storage, int]) -> int:
-    """Choose, from `home` and the new steps that feed it, the one sharing most with `node`."""
+    """Return `home` or a step that feeds it: the one that shares most storages with `node`."""
     candidates = [home]
     # The list grows while it is read.
     for number in candidates:

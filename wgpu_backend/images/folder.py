@@ -235,7 +235,7 @@ class PipelineFolder:
         return found
 
     def choose(self, classes: Mapping[str, T]) -> T:
-        """Look up the pipeline's class in a table; raises as `Component.choose`."""
+        """Look up the pipeline's class in a table; raises like `Component.choose`."""
         return _choose(str(self.path), self.class_name, classes)
 
     def close(self) -> None:

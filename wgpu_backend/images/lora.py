@@ -177,7 +177,7 @@ def _group_by_module(
 
 
 def _places(network: Module) -> dict[str, Slot]:
-    """Return the weights by the names of their modules, with dots and with underscores."""
+    """Return the weights by module name, spelled with dots and also with underscores."""
     found: dict[str, Slot] = {}
     for slot in network.slots():
         if slot.name == "weight" and slot.array.ndim > 1:

@@ -29,7 +29,7 @@ def open_network(component: Component) -> Any:  # noqa: ANN401  what it is calle
 
 
 def make_network(component: Component) -> Module:
-    """Make the network of a component without weights; raises as `open_network`."""
+    """Make the network of a component without weights; raises like `open_network`."""
     _find()
     return cast("Any", component.choose(NETWORKS))(component.settings)
 

@@ -189,7 +189,7 @@ def save_png(
 
 
 def read_metadata(path: str | os.PathLike[str]) -> dict[str, str]:
-    """Read the metadata of a PNG that `save_png` wrote; raises as `load_picture`."""
+    """Read the metadata of a PNG that `save_png` wrote; raises like `load_picture`."""
     try:
         with Image.open(path, formats=("PNG",)) as image:
             image.load()

@@ -331,7 +331,7 @@ def space_timesteps(settings: Settings, steps: int, *, default: str) -> AnyFloat
 
 
 def noise_levels(settings: Settings) -> F32s:
-    """Return the ratio of noise to image after each training step; raises as `alphas_cumprod`."""
+    """Return the ratio of noise to image after each training step; raises like `alphas_cumprod`."""
     alphas = alphas_cumprod(settings)
     if settings.flag("rescale_betas_zero_snr", default=False):
         alphas[-1] = _SMALLEST

@@ -76,7 +76,7 @@ def euler(settings: Settings, request: Request) -> Schedule:
 
 
 def euler_ancestral(settings: Settings, request: Request) -> Schedule:
-    """Plan ancestral steps, each of which adds noise; raises as `euler`."""
+    """Plan ancestral steps, each of which adds noise; raises like `euler`."""
     levels = noise_levels(settings)
     times = space_timesteps(settings, request.steps, default="linspace").astype(np.float32)
     sigmas = np.append(np.interp(times, np.arange(len(levels)), levels), 0.0)

@@ -362,7 +362,7 @@ class Backend:
                 progress(done / total)
 
     def _upload(self, infos: Sequence[TensorInfo]) -> None:
-        """Upload weights side by side; each becomes a view of the whole."""
+        """Upload weights into one storage; each becomes a view of it."""
         spec = fused_spec(infos)
         data = [self.file.source(info.name) for info in infos]
         try:

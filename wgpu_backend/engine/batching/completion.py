@@ -237,7 +237,7 @@ class Completion:
 
     @property
     def shareable(self) -> int:
-        """Positions in the cache that were computed as part of a prompt."""
+        """The number of cached positions that were computed as part of a prompt."""
         return min(self.sent, self._prompt)
 
     @property
@@ -507,7 +507,7 @@ class Completion:
 
     @property
     def going(self) -> tuple[int, int]:
-        """Range of positions that a context shift drops: first, and one past the last."""
+        """The range of positions that a context shift drops: first, and one past the last."""
         keep = self.request.keep if self.request.keep >= 0 else len(self.ticket.tokens)
         if self._tokenizer.add_bos and self.tokens[0] == self._tokenizer.bos_id:
             keep = max(keep, 1)

@@ -252,7 +252,7 @@ class TokenLoop:
         return [each for each in self._seats if each is not None]
 
     def _open(self) -> list[Completion]:
-        """Return the choices that may fail with another one of their request."""
+        """Return the running choices, which fail if another choice of their request fails."""
         return self._running()
 
     def _release(self) -> list[Completion]:
@@ -497,7 +497,7 @@ class _Pace:
     _looked: float = field(default=-math.inf)
 
     def count(self) -> None:
-        """Count a step that was read; the first is a prompt's."""
+        """Count a step whose results were read; every few steps, measure their time."""
         if self._read % TIMED == 0:
             now = time.perf_counter()
             brief = now - self._looked < TIMED * BRIEF_SECONDS
@@ -507,7 +507,7 @@ class _Pace:
 
 
 def _whole(completion: Completion, count: int) -> int:
-    """Change a number of tokens so that no rows are parted that see each other."""
+    """Return `count`, changed so that the pass cuts no run of rows with bidirectional attention."""
     inserted = completion.inserted
     if inserted is None or completion.ahead:
         return count
@@ -583,7 +583,7 @@ def step_shares(pending: Sequence[int], budget: int) -> list[int]:
 
 
 def _brief_shares(reading: Sequence[int], budget: int, spared: int) -> list[int]:
-    """Divide a budget equally; spend `spared` less if some prompts end and leave that much."""
+    """Divide a budget equally, or `spared` less of it if some prompts end in this step."""
     given = fair_shares(reading, budget)
     ending = [count if count == given[i] else 0 for i, count in enumerate(reading)]
     longer = [0 if count else reading[i] for i, count in enumerate(ending)]

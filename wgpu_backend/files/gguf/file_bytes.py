@@ -188,7 +188,7 @@ class FileRange:
         self._file, self._subject, self._offset, self.nbytes = file, subject, offset, nbytes
 
     def read_into(self, out: memoryview, offset: int) -> None:
-        """Fill `out` with the bytes from `offset` of the range on; raises as `FileBytes` does."""
+        """Fill `out` with the bytes from `offset` of the range on; raises like `FileBytes` does."""
         self._file.read_into(self._subject, out, self._offset + offset)
 
 

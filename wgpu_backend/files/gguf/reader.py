@@ -91,7 +91,7 @@ class GGUFFile:
     def source(self, name: str) -> Source:
         """Return the bytes of one tensor for reading in pieces, while the file is open.
 
-        Reading raises as `data` does.
+        Reading raises like `data` does.
 
         Raises
         ------

@@ -86,7 +86,7 @@ class Folder(GGUFFile):
 
 
 class _Made:
-    """Bytes of a tensor in its info's type: the type in the folder, or f32."""
+    """The bytes of a tensor, converted on demand to the type of its `TensorInfo`."""
 
     def __init__(self, values: Values, info: TensorInfo) -> None:
         self._values, self._info = values, info

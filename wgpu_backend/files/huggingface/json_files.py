@@ -39,7 +39,7 @@ def parse_json(raw: bytes, subject: str) -> dict[str, Any]:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Read a file's JSON object; raises as `parse_json`, or if the file cannot be read."""
+    """Read a file's JSON object; raises like `parse_json`, or if the file cannot be read."""
     return parse_json(read_bytes(path), str(path))
 
 

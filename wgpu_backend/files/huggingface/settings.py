@@ -66,35 +66,35 @@ class Settings:
         return value
 
     def number(self, *names: str, default: float | None = None) -> float:
-        """Return a finite number; raises as `uint`."""
+        """Return a finite number; raises like `uint`."""
         value = self._needed(names, default)
         if type(value) not in (int, float) or not math.isfinite(cast("float", value)):
             raise self._wrong(names, value, "a finite number")
         return float(cast("float", value))
 
     def flag(self, *names: str, default: bool | None = None) -> bool:
-        """Return a truth value; raises as `uint`."""
+        """Return a truth value; raises like `uint`."""
         value = self._needed(names, default)
         if not isinstance(value, bool):
             raise self._wrong(names, value, "true or false")
         return value
 
     def text(self, *names: str, default: str | None = None) -> str:
-        """Return a string; raises as `uint`."""
+        """Return a string; raises like `uint`."""
         value = self._needed(names, default)
         if not isinstance(value, str):
             raise self._wrong(names, value, "a string")
         return value
 
     def uints(self, *names: str, default: list[int] | None = None) -> list[int]:
-        """Return a list of whole numbers; raises as `uint`."""
+        """Return a list of whole numbers; raises like `uint`."""
         items = self._items(names, default)
         if not all(type(item) is int and 0 <= item < 2**63 for item in items):
             raise self._wrong(names, items, "a list of whole numbers")
         return cast("list[int]", items)
 
     def numbers(self, *names: str, default: list[float] | None = None) -> list[float]:
-        """Return a list of finite numbers; raises as `uint`."""
+        """Return a list of finite numbers; raises like `uint`."""
         items = self._items(names, default)
         for item in items:
             if type(item) not in (int, float) or not math.isfinite(cast("float", item)):
@@ -102,7 +102,7 @@ class Settings:
         return [float(item) for item in cast("list[float]", items)]
 
     def texts(self, *names: str, default: list[str] | None = None) -> list[str]:
-        """Return a list of strings; raises as `uint`."""
+        """Return a list of strings; raises like `uint`."""
         items = self._items(names, default)
         if not all(isinstance(item, str) for item in items):
             raise self._wrong(names, items, "a list of texts")

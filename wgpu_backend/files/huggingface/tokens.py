@@ -373,7 +373,7 @@ def _normaliser_keys(normaliser: Mapping[str, Any]) -> dict[str, Value]:
 
 
 def _other(files: TokenizerFiles) -> dict[str, Value]:
-    """Return tokens of a kind that GGUF files have no name for."""
+    """Return the keys of a tokenizer whose kind has no name in GGUF files."""
     table = _make_table(files)
     if files.model.get("byte_fallback"):
         table.mark_bytes()

@@ -340,7 +340,7 @@ def _weigh_groups(values: Floats, importance: Floats, size: int, factor: int) ->
 def _largest_as(
     top: int, scales: Floats, lows: Floats, count: int
 ) -> tuple[Bytes, Bytes, Bytes, Bytes]:
-    """Return f16 scale and minimum (n, 2), and those of groups (groups, n), at most `top`."""
+    """Return f16 scale and minimum (n, 2), and group scales and minima (groups, n), 0 to `top`."""
     scale, stored = _share_scales(top, scales.reshape(-1, count))
     low, stored_low = _share_scales(top, lows.reshape(-1, count))
     return scale, low, stored, stored_low
@@ -357,7 +357,7 @@ def _share_scales(top: int, scales: Floats) -> tuple[Bytes, Bytes]:
 def _search_scales(
     top: int, scales: Floats, lows: Floats, weights: Floats, count: int
 ) -> tuple[Bytes, Bytes, Bytes, Bytes]:
-    """Return the same as `_largest_as`, with the block's scales of least weighted error."""
+    """Return what `_largest_as` does, but search the block's scales for least weighted error."""
     sums = total(weights).reshape(-1, count)
     scale, stored = positive(scales.reshape(-1, count), sums, top)
     low, stored_low = positive(lows.reshape(-1, count), sums, top)
@@ -365,7 +365,7 @@ def _search_scales(
 
 
 def _signed_scales(scales: Floats, low: int, high: int) -> tuple[Bytes, Floats]:
-    """Return an f16 scale (n, 2), and group scales in it (groups, n), the largest ``-low``."""
+    """Return an f16 scale (n, 2), and group scales (groups, n) from `-low` to `high` times it."""
     top = peak(scales)
     inverse = np.float32(-low) / top
     some = np.abs(top) > (0 if high == 31 else _NOTHING)

@@ -25,7 +25,7 @@ def read_f16(stored: Bytes) -> Floats:
 
 
 def in_groups(values: Floats, size: int) -> Floats:
-    """Rearrange (n, block) to columns (size, groups of a block · n)."""
+    """Rearrange (n, block) so that each column is a group: (size, groups of a block · n)."""
     count, block = values.shape
     turned = values.reshape(count, block // size, size).transpose(2, 1, 0)
     return np.ascontiguousarray(turned).reshape(size, -1)

@@ -61,7 +61,7 @@ class Report:
 
     @property
     def bits_per_weight(self) -> float:
-        """Return the bits of tensors per value."""
+        """Return the mean number of bits per value over all tensors."""
         return 8 * self.nbytes / max(self.values, 1)
 
 
@@ -261,7 +261,7 @@ class _Tensor:
         return max(together, rows // together * together)
 
     def _slabs(self, step: int) -> Iterator[tuple[int, int, Floats | None]]:
-        """Yield first row, end, and importances of columns, which differ by expert."""
+        """Yield the row range of each slab, and the importances of its columns."""
         if not self.info.nbytes:
             return
         experts = 1 if self.importance is None else len(self.importance)

@@ -287,7 +287,7 @@ class _Rules:
         return self._projection() if role == "projection" else base
 
     def _next(self, role: str) -> int:
-        """Count the earlier tensors of the role."""
+        """Return how many tensors of this role came earlier, and count one more."""
         index = self._seen.get(role, 0)
         self._seen[role] = index + 1
         return index

@@ -259,7 +259,7 @@ def _descend(
 
 
 def _without_zeros(top: Floats, scale: Floats, quants: Floats, shift: int) -> tuple[Floats, Floats]:
-    """Shift the quants, with scale 0 and quants 0 for groups of negligible values."""
+    """Add `shift` to the quants; groups of negligible values get scale 0 and quants 0."""
     nothing = np.abs(top) < _NOTHING
     quants += np.float32(shift)
     quants[:, nothing] = 0

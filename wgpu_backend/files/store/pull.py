@@ -476,7 +476,7 @@ def registry_url(name: ModelName) -> str:
 
 
 def _own_digest(part: HubFile) -> str:
-    """Make up a digest for a file without a known SHA-256, while its parts are fetched."""
+    """Return a temporary digest for a file without a known SHA-256, while its parts are fetched."""
     return hashlib.sha256(f"{part.path} {part.size}".encode()).hexdigest()
 
 

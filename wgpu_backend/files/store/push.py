@@ -88,7 +88,7 @@ class _Upload:
         replace(self.note, json.dumps(kept).encode(), private=True)
 
     def query(self, part: int) -> dict[str, str]:
-        """Return the final parameters: the digest, and for a storage service the checksum."""
+        """Return the last request's query: the digest, and for a storage service the checksum."""
         found = {"digest": self.layer.digest}
         if self.redirected:
             # S3's ETag of a multipart upload: the MD5 of the parts' MD5s, and the number of parts.
@@ -342,7 +342,7 @@ class Pusher:
         return self._locate(client, upload)
 
     def _locate(self, client: httpx2.Client, upload: _Upload) -> bool:
-        """Query the number of bytes that the registry has; false for an unknown upload."""
+        """Ask the registry how many bytes it has; return False if it does not know the upload."""
         self._require_allowed(upload.address, upload.address)
         response = _usable(client.get(upload.address))
         found = _RANGE.fullmatch(response.headers.get("Range", ""))
@@ -357,7 +357,7 @@ class Pusher:
         return True
 
     def _go_on(self, upload: _Upload, response: httpx2.Response) -> None:
-        """Take the URL of the next chunk from a response."""
+        """Record the URL for the next chunk, from a response."""
         headers = response.headers
         given = headers.get("Docker-Upload-Location") or headers.get("Location") or upload.address
         if not given:

@@ -98,7 +98,7 @@ class StableDiffusionXL(StableDiffusion):
         return f"text_encoder{which}" in self.networks
 
     def _zeros(self) -> bool:
-        """Return whether a missing negative prompt is zeros, not an empty text."""
+        """Return whether zeros replace a missing negative prompt, instead of an empty text."""
         return self.folder.index.flag("force_zeros_for_empty_prompt", default=True)
 
 

@@ -47,7 +47,7 @@ THREADS = 64
 
 
 def attend(launch: Launch, capabilities: Capabilities) -> Launch | None:
-    """Attend by clusters of lanes; None where tokens share keys, or subgroups are too small."""
+    """Return the launch of attention by clusters of lanes; None if tokens share keys."""
     rows = count_rows(launch)
     if not has_eight_lanes(capabilities) or rows.tokens > rows.sequences:
         return None
@@ -67,7 +67,7 @@ def attend_prepared(launch: Launch, capabilities: Capabilities) -> Launch | None
 @paged_attention.fuses("paged_attention", exact=False)
 @paged_attention_splits.fuses("paged_attention_splits", exact=False)
 def in_f16(node: OpNode, graph: Graph) -> Node | None:
-    """Multiply pairs of f16 in the attention of a token, if rounding is allowed."""
+    """Replace a token's attention by the op with f16 products, if rounding is allowed."""
     scores: Scores = node.call.kwargs["scores"]
     able = has_eight_lanes(graph.capabilities) and graph.capabilities.f16
     narrow = all(node.operands[n].spec.dtype != F32 for n in "kv")
@@ -407,7 +407,7 @@ def merges_f16(capabilities: Capabilities) -> bool:
 
 
 def merge(launch: Launch, _: object) -> Launch:
-    """Merge with eight lanes a group."""
+    """Return the launch of a merge with eight lanes for each group of values."""
     return launch
 
 

@@ -27,7 +27,7 @@ VEC4_NBYTES = 8  # four values in f16
 
 @dataclass(frozen=True, slots=True)
 class MatrixTile:
-    """The rows and keys that a work group takes at once, in matrices of a unit.
+    """The size of a workgroup's tile for matrix units: query rows and keys.
 
     Parameters
     ----------
@@ -44,27 +44,27 @@ class MatrixTile:
 
     @property
     def matrices(self) -> int:
-        """Return the matrices of a subgroup along rows."""
+        """Return how many matrices of a subgroup lie along the rows."""
         return max(self.unit.subgroup // (2 * self.unit.m), 1)
 
     @property
     def row_threads(self) -> int:
-        """Return the threads that share a row; 0 where rows are more than threads."""
+        """Return how many threads share a row; 0 if there are more rows than threads."""
         return self.unit.subgroup // (self.matrices * self.unit.m)
 
     @property
     def k_steps(self) -> int:
-        """Return the matrices along a key, with zeros after it."""
+        """Return how many matrices cover a key's columns; the rest is padded with zeros."""
         return ceil(4 * self.k_vec4s / self.unit.k)
 
     @property
     def rounds(self) -> int:
-        """Return how many times as many columns as keys of a block a value has."""
+        """Return how many passes cover a value's columns, with `keys` columns in each."""
         return ceil(4 * self.v_vec4s / self.keys)
 
     @property
     def pitch(self) -> int:
-        """Return the vectors from a row in memory to the next, two more than it has."""
+        """Return the stride of rows in memory, in vectors of four, with two of padding."""
         return max(self.k_steps * self.unit.k, self.rounds * self.keys) // 4 + 2
 
     @property
@@ -94,7 +94,7 @@ class MatrixTile:
         )
 
     def choices(self) -> dict[str, int]:
-        """Return the parameters of the shader."""
+        """Return the shader's constants."""
         unit, threads = self.unit, self.threads
         return {
             "WG": threads,
@@ -120,7 +120,7 @@ class MatrixTile:
 
 
 def pick_matrix_tile(launch: Launch, capabilities: Capabilities) -> MatrixTile | None:
-    """Return the tile of an attention launch; None where the kernel does not take it."""
+    """Return the tile of an attention launch; None if the kernel does not support it."""
     unit = capabilities.matrix
     plain = "SHARED" not in launch.choices and launch.operands["k"].spec.dtype != F32
     if unit is None or not capabilities.f16 or not plain or not has_many_rows(launch):
@@ -135,7 +135,7 @@ def pick_matrix_tile(launch: Launch, capabilities: Capabilities) -> MatrixTile |
 @paged_attention.fuses("paged_attention", name="attention_matrix", exact=False)
 @paged_attention_splits.fuses("paged_attention_splits", name="attention_matrix", exact=False)
 def prompts_in_matrices(node: OpNode, graph: Graph) -> Node | None:
-    """Multiply by matrix units in the attention of a prompt, if rounding is allowed."""
+    """Replace a prompt's attention by the op on matrix units, if rounding is allowed."""
     scores: Scores = node.call.kwargs["scores"]
     if scores.matrix or pick_matrix_tile(node.launch, graph.capabilities) is None:
         return None
@@ -144,7 +144,7 @@ def prompts_in_matrices(node: OpNode, graph: Graph) -> Node | None:
 
 
 def attend_in_matrices(launch: Launch, capabilities: Capabilities) -> Launch | None:
-    """Attend by matrix units; None where they are not allowed or no tile fits."""
+    """Return the launch of attention on matrix units; None if rounding is off or no tile fits."""
     scores = launch.attributes
     if not (isinstance(scores, Scores) and scores.matrix):
         return None

@@ -142,7 +142,7 @@ def pick_tile(launch: Launch, capabilities: Capabilities) -> AttentionTile | Non
 @paged_attention.fuses("paged_attention", name="attention_tiles", exact=False)
 @paged_attention_splits.fuses("paged_attention_splits", name="attention_tiles", exact=False)
 def prompts_in_f16(node: OpNode, graph: Graph) -> Node | None:
-    """Fuse a prompt's attention into the one with f16 products, if rounding is allowed."""
+    """Replace a prompt's attention by the op with f16 products, if rounding is allowed."""
     scores: Scores = node.call.kwargs["scores"]
     rows = count_rows(node.launch)
     if scores.f16 or rows.tokens <= rows.sequences:

@@ -37,7 +37,7 @@ STRIDE_NBYTES = 80  # of a row in workgroup memory, see the shader
 
 @dataclass(frozen=True, slots=True)
 class Blocks:
-    """The matrices that a work group sums.
+    """The numbers of matrices that a workgroup computes.
 
     Parameters
     ----------
@@ -122,7 +122,7 @@ def _count(m: int, n: int, tile: Tile) -> int:
 
 
 def matmul_matrix(launch: Launch, capabilities: Capabilities) -> Launch | None:
-    """Multiply many columns by matrix units."""
+    """Return the launch of a product of many columns on matrix units; None if it does not fit."""
     found, unit = get_attributes(launch), capabilities.matrix
     plain = not found.epilogue.is_rounded and not found.epilogue.norm
     if unit is None or found.prologue != IN_ROWS or not plain:
@@ -213,13 +213,13 @@ f16_rows.reference(f16_rows_reference)
 
 
 def select_f16_rows(launch: Launch, _: Capabilities) -> Launch:
-    """Round by a work group for each row."""
+    """Return the op's own launch, with a workgroup for each row."""
     return launch
 
 
 @linear.fuses("linear", name="linear_matrix", exact=False)
 def in_matrices(node: OpNode, graph: Graph) -> Node | None:
-    """Multiply by matrix units in a product of many columns."""
+    """Replace a product of many columns by the one on matrix units."""
     found, weight, x = get_attributes(node.launch), node.operands["weights"], node.operands["x"]
     if found.precision != "default" or found.prologue != VALUES or len(x.spec.shape) > 2:
         return None

@@ -222,7 +222,7 @@ def _is_aligned(launch: Launch, columns: int) -> bool:
 
 
 def _iteration(launch: Launch, lanes: int) -> dict[str, str | int | bool]:
-    """Return the choice of several groups per lane and iteration, if that pays."""
+    """Return the shader choice of several groups per lane and iteration, if that pays."""
     dtype = launch.operands["weights"].spec.dtype
     groups = launch.count("groups")
     if not _is_f16_column(launch) or dtype not in ITERATIONS or groups % (AT_ONCE * lanes):
@@ -258,12 +258,12 @@ def _rounds(threads: int, sums: int, capabilities: Capabilities) -> bool:
 
 
 def table(dtype: DType) -> dict[str, str]:
-    """Return the choice that fills the table of kernels with ``kernels/gpu/table`` and `int8`."""
+    """Return the module that fills the lookup table of shaders with ``kernels/gpu/table``."""
     return {"table": f"kernels/gpu/table/{TABLES[dtype]}"} if dtype in TABLES else {}
 
 
 def reduction(sums: int, lanes: int, capabilities: Capabilities) -> dict[str, str | int | bool]:
-    """Return the choices that add up `sums` numbers of each of `lanes` lanes."""
+    """Return the shader choices that add up `sums` numbers of each of `lanes` lanes."""
     if capabilities.subgroups:
         # Of one more than eights all lanes add up the last one.
         eighths = sums >= 8 and sums % 8 <= 1 and lanes >= 8 and has_eight_lanes(capabilities)

@@ -80,7 +80,7 @@ def norm_in_the_product(node: OpNode, graph: Graph) -> Node | None:
 
 
 def _scale_rows(norm: OpNode, graph: Graph, layout: Mapping[str, Any]) -> Node:
-    """Return rows that lack the factor of a norm."""
+    """Return the norm's rows, weighted and rounded to f16, without its factor for each row."""
     x = norm.operands["x"]
     if norm.launch.choices["WEIGHTED"]:
         return graph.shared(f16_weighted, x, weight=norm.operands["weight"], **layout)
@@ -97,7 +97,7 @@ THREAD_SUMS, ENOUGH_THREADS = 64, 8192
 
 @linear.fuses("linear", name="linear_f16", exact=False)
 def in_pairs(node: OpNode, graph: Graph) -> Node | None:
-    """Multiply pairs of f16 in a product of many columns."""
+    """Replace a product of many columns by the one with pairs of f16."""
     found, weight = get_attributes(node.launch), node.operands["weights"]
     dtype, n = weight.spec.dtype, row_count(node.operands["x"].spec)
     if found.precision != "default" or found.prologue != VALUES or n <= COLUMNS or dtype == F32:

@@ -72,7 +72,7 @@ def multiplies_f16(capabilities: Capabilities) -> bool:
 
 
 def matvec(launch: Launch, capabilities: Capabilities) -> Launch | None:
-    """Multiply few columns; the format decides how a lane multiplies its share of a row."""
+    """Return the launch for few columns; the weight's format selects a lane's code."""
     n, norm = launch.count("n"), get_attributes(launch).prologue.norm
     if not _takes(launch, F32_FORMS, norms=True) or not 0 < n <= COLUMNS:
         return None
@@ -86,7 +86,7 @@ def matvec(launch: Launch, capabilities: Capabilities) -> Launch | None:
 
 
 def shares(dtype: DType) -> dict[str, str]:
-    """Return the choices of how a lane reads and multiplies its share of a row, in f32."""
+    """Return the shader choices of how a lane reads and multiplies its share of a row, in f32."""
     if dtype in FLOATS:
         return {"share": "kernels/gpu/share/floats", "weights": f"kernels/gpu/vectors/{dtype}"}
     if dtype in FORMATS:
@@ -100,7 +100,7 @@ def tiles_in_f16(capabilities: Capabilities) -> bool:
 
 
 def matmul_tiled(launch: Launch, capabilities: Capabilities) -> Launch | None:
-    """Multiply many columns, in f32."""
+    """Return the launch for many columns, in f32."""
     if not _takes(launch, F32_FORMS):
         return None
     m, n = _extents(launch)
@@ -109,7 +109,7 @@ def matmul_tiled(launch: Launch, capabilities: Capabilities) -> Launch | None:
 
 
 def matmul_tiled_f16(launch: Launch, capabilities: Capabilities) -> Launch | None:
-    """Multiply many columns in pairs of f16, where that is precise enough."""
+    """Return the launch for many columns in pairs of f16; None if that is not precise enough."""
     found = get_attributes(launch)
     # What a norm leaves to a product is not made here.
     if found.precision != "f16" or found.prologue.eps is not None:
@@ -138,7 +138,7 @@ def _tile_rows(dtype: DType, capabilities: Capabilities) -> Mapping[str, str | b
 
 
 def matvec_q8(launch: Launch, capabilities: Capabilities) -> Launch | None:
-    """Multiply few columns in eight bits."""
+    """Return the launch for few columns in eight bits."""
     dtype = launch.operands["weights"].spec.dtype
     # Filling the table takes time, so more rows share one.
     rows = 8 if dtype in TABLES and launch.count("n") == 1 else 4
@@ -148,7 +148,7 @@ def matvec_q8(launch: Launch, capabilities: Capabilities) -> Launch | None:
 
 
 def matvec_q16(launch: Launch, capabilities: Capabilities) -> Launch | None:
-    """Multiply few columns in sixteen bits."""
+    """Return the launch for few columns in sixteen bits."""
     dtype = launch.operands["weights"].spec.dtype
     shares = {
         "weights": f"formats/int8/{dtype}",
@@ -160,7 +160,7 @@ def matvec_q16(launch: Launch, capabilities: Capabilities) -> Launch | None:
 
 
 def matvec_f16(launch: Launch, capabilities: Capabilities) -> Launch | None:
-    """Multiply by few columns, which were rounded to f16 by groups."""
+    """Return the launch for few columns that were rounded to f16 by groups."""
     dtype = launch.operands["weights"].spec.dtype
     shares = _shares_in_f16(dtype, get_attributes(launch).prologue)
     return _few_rounded(launch, F16_FORMS, shares, 8 if launch.count("n") == 1 else 4, capabilities)
@@ -209,7 +209,7 @@ def _with_rounding(launch: Launch, epilogue: Epilogue, capabilities: Capabilitie
 
 
 def _into(epilogue: Epilogue) -> dict[str, str | int | float]:
-    """Return the choices of the format that results are rounded to."""
+    """Return the shader choices of the format that results are rounded to."""
     # q16 is always in planes.
     if epilogue.form == "q16":
         return {**IN_Q16}
@@ -241,7 +241,7 @@ def _shares_in_f16(dtype: DType, prologue: Prologue) -> Mapping[str, str | float
 
 
 def matmul_tiled_q8(launch: Launch, capabilities: Capabilities) -> Launch | None:
-    """Multiply many columns in eight bits."""
+    """Return the launch for many columns in eight bits."""
     if not _takes(launch, BYTE_FORMS):
         return None
     dtype = launch.operands["weights"].spec.dtype
@@ -311,7 +311,7 @@ EXPERT_THREADS = 64
 
 
 def expert_matvec(launch: Launch, capabilities: Capabilities) -> Launch | None:
-    """Multiply pairs one by one."""
+    """Return the launch that multiplies each pair of token and expert by itself."""
     tiled = is_plain(launch) or in_tiles(launch)
     if tiled or get_attributes(launch).prologue != VALUES:
         return None
@@ -327,7 +327,7 @@ def expert_matvec(launch: Launch, capabilities: Capabilities) -> Launch | None:
 
 
 def expert_matvec_sum(launch: Launch, capabilities: Capabilities) -> Launch | None:
-    """Multiply with all experts of a token, and sum."""
+    """Return the launch that multiplies with all experts of a token, and sums."""
     if not lies_whole(launch.operands["weights"]):
         return None
     dtype, tokens = launch.operands["weights"].spec.dtype, launch.count("tokens")
@@ -352,7 +352,7 @@ def _expert_tile(extent: Extent, dtype: DType, capabilities: Capabilities) -> Ti
 
 
 def expert_matmul_tiled(launch: Launch, capabilities: Capabilities) -> Launch | None:
-    """Multiply the pairs of a tile together."""
+    """Return the launch that multiplies pairs of one expert together, in tiles."""
     if is_plain(launch) or not in_tiles(launch) or get_attributes(launch).prologue != VALUES:
         return None
     columns = pairs_per_tile(launch)
@@ -373,7 +373,7 @@ FEWEST_OUTPUTS = 16
 
 
 def conv_tiled(launch: Launch, capabilities: Capabilities) -> Launch | None:
-    """Convolve in tiles, if channels are whole groups and weight rows are contiguous."""
+    """Return the launch of a convolution in tiles; None for other channels or strides."""
     weight = launch.operands["weights"]
     rows, *_, channels = weight.spec.shape
     in_groups = launch.count("group_outputs") < rows or channels % GROUP

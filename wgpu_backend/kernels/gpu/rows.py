@@ -30,12 +30,12 @@ THREADS = 256
 
 
 def by_subgroups(launch: Launch, _: Capabilities) -> Launch:
-    """Reduce rows by subgroups: two barriers instead of one for each step of a tree."""
+    """Return a launch that reduces rows by subgroups, with two barriers in all."""
     return _share_rows(launch, launch.count("cols"))
 
 
 def pair(launch: Launch, _: Capabilities) -> Launch:
-    """Normalise and round twice, with eight lanes a group."""
+    """Return the launch of a norm that rounds to two 8-bit parts, with eight lanes a group."""
     found = replace(launch, shader="kernels/gpu/rms_norm_pair")
     return _share_rows(found, GROUP * launch.count("groups"))
 

@@ -41,7 +41,7 @@ def top_k(launch: Launch, _: Capabilities) -> Launch | None:
 
 
 def _register_choices(items: int, k: int) -> dict[str, int]:
-    """Return the choices of the keys of a thread: twice as many maxima as `k`, if possible."""
+    """Return how many keys each thread holds, for twice as many maxima as `k` if possible."""
     return {"ITEMS": items, "SUBSETS": 1 if 2 * k <= THREADS else 2}
 
 

@@ -25,7 +25,7 @@ def has_eight_lanes(capabilities: Capabilities) -> bool:
 
 
 def eight_lanes(capabilities: Capabilities) -> dict[str, str]:
-    """Return the choice of how eight lanes exchange values, for kernels that import ``eight``."""
+    """Return the module by which eight lanes exchange values, for shaders that import ``eight``."""
     if has_eight_lanes(capabilities):
         return {"eight": "kernels/gpu/lib/eight_lanes_subgroup"}
     return {}

@@ -38,7 +38,7 @@ def reduces_by_subgroup(capabilities: Capabilities) -> bool:
 
 
 def complete(capabilities: Capabilities) -> Capabilities:
-    """Add what is known of rasterisers: eight bits are faster than f32, and f16 is slower."""
+    """Add that products in eight bits are faster than in f32 on rasterisers, and in f16 slower."""
     if not is_rasteriser(capabilities):
         return capabilities
     return replace(

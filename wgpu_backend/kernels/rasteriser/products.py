@@ -84,7 +84,7 @@ def _takes(launch: Launch, capabilities: Capabilities) -> bool:
 
 
 def _attributes(launch: Launch) -> dict[str, str | int]:
-    """Return the choices of prologue and epilogue."""
+    """Return the shader choices of prologue and epilogue."""
     found = get_attributes(launch)
     normed: dict[str, str | int] = {} if found.prologue.eps is None else {"NORMED": True}
     return normed | ({"lane_epilogue": f"{EPILOGUE}/f32_weighted"} if found.epilogue.norm else {})
@@ -102,7 +102,7 @@ def _tile(launch: Launch, capabilities: Capabilities, *, textured: bool) -> Tile
 
 
 def _from_textures(launch: Launch, n: int, rows: int, columns: int) -> dict[str, str | int]:
-    """Return the choices of lanes that read a weight in the layout `layouts.float_texture`."""
+    """Return the shader choices for a weight in the layout `layouts.float_texture`."""
     # One column uses its weights at once; several share shuffled values of x among rows.
     rows_per_load = 1 if columns == 1 else rows
     return {
@@ -116,7 +116,7 @@ def _from_textures(launch: Launch, n: int, rows: int, columns: int) -> dict[str,
 
 
 def _from_buffers(dtype: DType, rows: int, depth: int) -> dict[str, str | int]:
-    """Return the choices of lanes that shuffle interleaved rows of a weight in buffers."""
+    """Return the shader choices of lanes that shuffle interleaved rows of a weight in buffers."""
     floats = {"source": f"{FOLDER}/source/{dtype}", "weights": f"{LIB}/vectors_by_u64"}
     return {
         "ROWS_PER_LOAD": rows,
@@ -255,7 +255,7 @@ def _takes_q8(launch: Launch, capabilities: Capabilities) -> bool:
 
 
 def _q8_attributes(launch: Launch) -> dict[str, str | int | float]:
-    """Return the choices of prologue and epilogue."""
+    """Return the shader choices of prologue and epilogue."""
     found, given = get_attributes(launch), dict(launch.choices)
     given |= {"NORMED": found.prologue.eps is not None, "PARTS": found.prologue.parts}
     if not found.epilogue.is_rounded:
@@ -269,12 +269,12 @@ def _q8_attributes(launch: Launch) -> dict[str, str | int | float]:
 
 
 def _from_texture(launch: Launch) -> dict[str, str | int]:
-    """Return the choices of a product that reads a weight in the layout `layouts.block_texture`."""
+    """Return the shader choices for a weight in the layout `layouts.block_texture`."""
     return {**groups_in_texture(launch, "weights"), "GROUPS": launch.count("groups")}
 
 
 def _from_planes(launch: Launch, columns: int, depth: int) -> dict[str, str | int]:
-    """Return the choices of a product that reads a weight's planes, in interleaved rows."""
+    """Return the shader choices of a product that reads a weight's planes, in interleaved rows."""
     block = groups_per_iteration(launch, columns)
     known = _known_groups(launch)
     weights = f"{FOLDER}/dot/{launch.operands['weights'].spec.dtype}"

@@ -491,7 +491,7 @@ def _helpers(executor: Executor, stack: ExitStack) -> Iterator[WgpuExecutor]:
 
 
 def _find_wrong_units(executor: Executor, run: Run) -> list[str]:
-    """Try matrix units in a process of its own, as young drivers may end it."""
+    """Try matrix units in a separate process, since a driver's fault may end it."""
     known = executor.capabilities
     if known.matrix is None or known.software or not isinstance(executor, WgpuExecutor):
         return []

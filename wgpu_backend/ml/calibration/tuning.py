@@ -199,7 +199,7 @@ def _winners(tiles: Iterable[Measured]) -> Mapping[str, Tile]:
 def _weight(executor: WgpuExecutor, spec: Spec, *, rounded: bool = False) -> Tensor:
     """Return a weight of random bytes, of which any two are a finite f16.
 
-    Where they lie may hang on whether products round activations.
+    Its layout may depend on whether products round activations.
     """
     # This mask clears a bit of the exponent, so that no f16 is NaN or infinite.
     data = np.random.default_rng(1).integers(0, 128, spec.nbytes, np.uint8) & np.uint8(0x3B)
@@ -270,9 +270,9 @@ def _multiply_q16(weight: Node, x: Node) -> Node:
 
 
 def _forms(dtype: DType, columns: int, capabilities: Capabilities) -> Mapping[Prologue, _Product]:
-    """Return products of rounded activations, the second in two parts of eight bits.
+    """Return a function for each form of rounded activations: 8 bits, and about 16 bits.
 
-    Eight bits alone are taken only where a caller allows them.
+    The form with 8 bits is only used if a caller allows it.
     """
     # A former measurement must not decide which form is measured now.
     fresh = replace(capabilities, unrounded=frozenset[str]())

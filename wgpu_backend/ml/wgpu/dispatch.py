@@ -117,9 +117,9 @@ def _shader(op: Operation, launch: Launch, capabilities: Capabilities) -> tuple[
 
 
 def _layouts(launch: Launch, parameters: Collection[str]) -> dict[str, Choice]:
-    """Set the parameters with which files of ``lib/elementwise`` distinguish strided operands.
+    """Return the shader constants by which files of ``lib/elementwise`` detect strided operands.
 
-    Ops of the package say it themselves, some of them more than that.
+    Ops of the package set these constants themselves.
     """
     found: dict[str, Choice] = {}
     for name, node in launch.operands.items():

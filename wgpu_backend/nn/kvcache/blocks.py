@@ -271,7 +271,7 @@ class BlockTable:
     def _places_after(
         self, held: SequenceBlocks, begin: int, end: int
     ) -> Iterator[tuple[int, range]]:
-        """Yield the table's places from the block of `begin` on, as after the removal.
+        """Yield the blocks from that of `begin` on, as they are after positions were removed.
 
         Yields
         ------
@@ -316,7 +316,7 @@ class BlockTable:
             )
 
     def missing(self, sequence: int, begin: int, end: int) -> int | None:
-        """Return the last place of the table where positions `begin` to `end` are gone, or None."""
+        """Return the index of the last freed block among positions `begin` to `end`, or None."""
         held = self._held.get(sequence, SequenceBlocks())
         for place in reversed(range(begin // self.block, -(-end // self.block))):
             start = place * self.block
@@ -402,6 +402,6 @@ class BlockTable:
 
 
 def _cut_torn(torn: dict[int, int], whole: int, rest: int) -> dict[int, int]:
-    """Return the torn blocks of a sequence cut to `whole` blocks and `rest` positions."""
+    """Return the partly freed blocks of a sequence cut to `whole` blocks and `rest` positions."""
     kept = {place: gone for place, gone in torn.items() if place < whole}
     return kept | ({whole: min(torn[whole], rest)} if rest and whole in torn else {})

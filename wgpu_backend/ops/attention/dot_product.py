@@ -166,7 +166,7 @@ def _optional(q: Node, mask: Node | None, sinks: Node | None) -> dict[str, Node]
 
 
 def _presence(mask: Node | None, sinks: Node | None) -> dict[str, bool]:
-    """Return the choices for which operands are present."""
+    """Return the shader choices for which operands are present."""
     return {
         "MASKED": mask is not None,
         "TRUTHS": mask is not None and mask.spec.dtype == BOOL,

@@ -278,7 +278,7 @@ def weight_fits(weight: Node, q: Node) -> bool:
 
 
 def _prologue_choices(launch: Launch, new: Mapping[str, Node]) -> dict[str, str | int]:
-    """Return the choices of attention that rotates first; it writes its cache and queries."""
+    """Return the shader choices of attention that first rotates, and writes its cache."""
     apart = _lies_apart(launch.operands["q"], new["new_value"])
     states = {name: f"lib/attention/cache_{launch.operands[name].spec.dtype}" for name in "kv"}
     return {

@@ -51,7 +51,7 @@ def by_queries(launch: Launch, width: int) -> Launch:
 
 
 def _reading(launch: Launch, name: str) -> dict[str, str | int]:
-    """Return the choices that read an operand by vectors, where that is possible."""
+    """Return the shader choices that read an operand by vectors, where that is possible."""
     whole = in_vectors(launch, name)
     folder = "formats/vec4" if whole else "formats/load"
     dtype = launch.operands[name].spec.dtype

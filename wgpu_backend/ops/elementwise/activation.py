@@ -201,7 +201,7 @@ def _check_bound(name: str, lambd: float) -> None:
 
 @op(trusted=True)
 def elu(x: Node, alpha: float = 1.0) -> Launch:
-    """Return the value above zero, ``alpha * (exp(x) - 1)`` below.
+    """Apply ELU: ``x`` above zero, ``alpha * (exp(x) - 1)`` below.
 
     Source: Clevert et al. 2016, §3.
 
@@ -223,7 +223,7 @@ elu.reference(_elu)
 
 @op(trusted=True)
 def celu(x: Node, alpha: float = 1.0) -> Launch:
-    """Return the value above zero, ``alpha * (exp(x / alpha) - 1)`` below.
+    """Apply CELU: ``x`` above zero, ``alpha * (exp(x / alpha) - 1)`` below.
 
     Source: Barron 2017.
 
@@ -254,7 +254,7 @@ def celu_reference(x: Array, alpha: float = 1.0) -> Array:
 
 @op(trusted=True)
 def leaky_relu(x: Node, negative_slope: float = 0.01) -> Launch:
-    """Return the value above zero, a fraction of it below.
+    """Apply leaky ReLU: ``x`` above zero, ``negative_slope * x`` below.
 
     Parameters
     ----------

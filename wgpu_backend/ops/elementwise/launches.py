@@ -105,7 +105,7 @@ def binary(
 
 
 def in_registers(dtype: DType) -> dict[str, str | bool]:
-    """Return the choices of ``lib/elementwise/values`` for a type: none for floats, its default."""
+    """Return the shader choices of ``lib/elementwise/values`` for a type; none for floats."""
     if dtype in FLOATS:
         return {}
     return {"Value": "i32" if is_signed(dtype) else "u32", "FLOAT": False}

@@ -240,7 +240,7 @@ def _wgsl(radix: int) -> Inline:
 
 
 def _turns(names: list[str]) -> list[str]:
-    """Write values times their roots; roots of powers of two are read, others are products."""
+    """Write the products of values and roots of unity; only roots of powers of two are read."""
     lines: list[str] = []
     for i, name in enumerate(names[1:], 1):
         # The lowest set bit of i.

@@ -146,7 +146,7 @@ def rms_norm_pair_reference(
 
 @op(dense=("x",), trusted=True)
 def q8_pair(x: Node, *, planar: bool = False) -> Launch:
-    """Split a tensor into two in eight bits, whose sum has about fifteen.
+    """Split a tensor into two 8-bit tensors, whose sum has about 15 bits.
 
     Parameters
     ----------
@@ -240,7 +240,7 @@ def norm_in_sixteen_bits(node: OpNode, graph: Graph) -> Node | None:
 
 @linear.fuses("linear", name="linear_q8_pair", exact=False)
 def precise_product(node: OpNode, graph: Graph) -> Node | None:
-    """Split activations in two parts: those of logits, and on devices without fast f16 all."""
+    """Split activations in two 8-bit parts: for logits, or for all products without fast f16."""
     precision = get_attributes(node.launch).precision
     known = graph.capabilities
     # There f16 is as fast, except for logits ("full"), which are never in f16.
@@ -289,7 +289,7 @@ def norm_in_the_product(node: OpNode, graph: Graph) -> Node | None:
 
 
 def _scale_rows(norm: OpNode, graph: Graph, *, planar: bool) -> Node:
-    """Return rows that lack the factor of a norm."""
+    """Return the norm's rows, weighted and rounded, without its factor for each row."""
     x = norm.operands["x"]
     if norm.launch.choices["WEIGHTED"]:
         return graph.shared(q8_weighted, x, weight=norm.operands["weight"], planar=planar)

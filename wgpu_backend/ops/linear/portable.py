@@ -75,7 +75,7 @@ def _require_bindings(launch: Launch, capabilities: Capabilities) -> None:
 
 
 def _prologue(launch: Launch) -> Choices:
-    """Return the choices by which kernels read rows of x, and compute the factor of a norm."""
+    """Return the shader choices that read rows of x, and compute the factor of a norm."""
     prologue = get_attributes(launch).prologue
     normed = {"NORMED": prologue.eps is not None}
     if prologue.in_bytes:
@@ -133,7 +133,7 @@ def _in_groups(launch: Launch) -> Launch:
 
 
 def _rounding(epilogue: Epilogue) -> Choices:
-    """Return the choices by which groups of results are rounded."""
+    """Return the shader choices by which groups of results are rounded."""
     if epilogue.form == "q16":
         return {"rounding": "lib/linear/rounding_in_q16"}
     planar = {"rounding_PLANAR": epilogue.planar}

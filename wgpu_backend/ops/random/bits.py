@@ -124,7 +124,7 @@ def threefry(key: Array, first: Words, second: Words) -> tuple[Words, Words]:
 
 
 def words(key: Array, count: int) -> Words:
-    """Return random words, in pairs of one from each half."""
+    """Return `count` random words: the first words of all Threefry blocks, then the second."""
     half, odd = divmod(count, 2)
     places = np.arange(half, dtype=np.uint32)
     first, second = threefry(key, places, places + np.uint32(half + odd))

@@ -94,7 +94,7 @@ def random_gaussian(
     least: float = -math.inf,
     most: float = math.inf,
 ) -> Launch:
-    """Draw normal numbers between two ends; see `random_normal_key`.
+    """Draw normal numbers between two bounds; see `random_normal_key`.
 
     Parameters
     ----------
@@ -162,7 +162,7 @@ def random_normal_key(
 def random_truncated_normal(
     key: Node, lower: float, upper: float, shape: Sequence[int] = (), dtype: DType = F32
 ) -> Node:
-    """Draw numbers of the standard normal distribution between two ends.
+    """Draw numbers of the standard normal distribution between two bounds.
 
     Parameters
     ----------
@@ -306,7 +306,7 @@ def random_randint_reference(
 
 
 def fractions(key: Array, shape: Sequence[int], dtype: DType = F32) -> Array:
-    """Draw uniform numbers from 0 to 1, excluded, f32."""
+    """Draw uniform numbers in [0, 1), f32."""
     bits = words(key, math.prod(shape)).astype(np.float32) * np.float32(2**-32)
     # Rounding to the type could give 1.
     return np.minimum(bits, np.float32(BELOW_ONE[dtype])).reshape(tuple(shape))

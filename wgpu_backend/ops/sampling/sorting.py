@@ -427,7 +427,7 @@ def radix_sorted(x: Node, *, descending: bool) -> Node:
 
 
 def _form(keys: Spec, shift: int) -> int:
-    """Return the form of the keys that a pass reads."""
+    """Return whether a pass reads the values themselves, pairs of key and column, or words."""
     if shift == 0:
         return VALUES
     return PAIRS if len(keys.shape) == 3 else WORDS

@@ -220,7 +220,7 @@ def cast_reference(x: Array, *, dtype: DType) -> Array:
 
 
 def _conversion(source: DType, dtype: DType) -> dict[str, str | bool]:
-    """Return the choices of the shader that converts between two types."""
+    """Return the shader choices of the shader that converts between two types."""
     register, target = _register(source), _register(dtype)
     choices: dict[str, str | bool] = {}
     if source in (I64, U64) and (target == "f32" or dtype == BOOL):

@@ -32,7 +32,7 @@ def read_capabilities(file: GGUFFile) -> list[str]:
 
 
 def takes_sound(path: Path) -> bool:
-    """Return whether a blob is a speech model; a damaged one is none."""
+    """Return whether a blob is a speech model; False if it is damaged."""
     try:
         return TRANSCRIPTION in read_blob_capabilities(path)
     except (ModelError, OSError):

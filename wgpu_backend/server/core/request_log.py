@@ -69,7 +69,7 @@ class Record:
     private: re.Pattern[str] | None = None
 
     def clean(self, text: str) -> str:
-        """Return a text for a client, in which files have their names alone."""
+        """Return a text for a client, in which paths of files are cut to the file's name."""
         text = text if self.private is None else self.private.sub(_last_name, text)
         for blob, name in self.names.items():
             text = text.replace(blob, name)

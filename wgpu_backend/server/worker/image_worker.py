@@ -175,7 +175,7 @@ class ImageWorker(JobWorker):
     def generate(
         self, order: ImageRequest, report: ReportStep, left: threading.Event
     ) -> ImageResult:
-        """Generate images, and wait for them; raises as `run`."""
+        """Generate images, and wait for them; raises like `run`."""
         return self.run(order, report, left)
 
 

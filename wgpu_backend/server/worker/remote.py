@@ -56,7 +56,7 @@ class WorkerEngine:
         return self.model.num_ctx
 
     def submit(self, request: Request) -> Generation:
-        """Submit a request; returns at once. As `Engine.submit`.
+        """Submit a request, without waiting for its answer; see `Engine.submit`.
 
         Raises
         ------
@@ -76,15 +76,15 @@ class WorkerEngine:
         self._client.ask("forget")
 
     def save_slot(self, tokens: Sequence[int], path: str) -> int:
-        """Save the cached keys and values of tokens to a file; waits. As `process.save_slot`."""
+        """Save the cached keys and values of tokens to a file; see `process.save_slot`."""
         return self._client.ask("save", tokens=[*tokens], path=path)[0]["count"]
 
     def restore_slot(self, path: str) -> list[int]:
-        """Restore keys and values from a file; waits. As `process.restore_slot`."""
+        """Restore keys and values from a file; see `process.restore_slot`."""
         return self._client.ask("restore", path=path)[0]["tokens"]
 
     def drop_prefix(self, tokens: Sequence[int]) -> int:
-        """Drop the cached prefix of a text; waits. As `Engine.drop_prefix`."""
+        """Drop the cached prefix of a text, and wait for that; see `Engine.drop_prefix`."""
         return self._client.ask("drop", tokens=[*tokens])[0]["count"]
 
 
@@ -135,16 +135,16 @@ class WorkerModel:
     def embed(
         self, texts: str | Sequence[str], *, pooling: str | None = None
     ) -> NDArray[np.float32]:
-        """Return the embeddings of texts; waits for them. As `LanguageModel.embed`."""
+        """Wait for the embeddings of texts, and return them; see `LanguageModel.embed`."""
         given = texts if isinstance(texts, str) else [*texts]
         return _decode_array(self._client.ask("embed", texts=given, pooling=pooling))
 
     def states(self, tokens: Sequence[int]) -> NDArray[np.float32]:
-        """Return the state of each token; waits. As `LanguageModel.states`."""
+        """Wait for the state of each token, and return them; see `LanguageModel.states`."""
         return _decode_array(self._client.ask("states", tokens=[int(token) for token in tokens]))
 
     def rerank(self, query: str, texts: str | Sequence[str]) -> NDArray[np.float32]:
-        """Score how well each text answers a query; waits. As `LanguageModel.rerank`."""
+        """Score how well each text answers a query, and wait; see `LanguageModel.rerank`."""
         given = texts if isinstance(texts, str) else [*texts]
         return _decode_array(self._client.ask("rerank", query=query, texts=given))
 
@@ -153,7 +153,7 @@ class WorkerModel:
         self._client.ask("scale", scales=[*scales])
 
     def inspect(self, what: str, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the parts of the model that the page shows; waits. As `LanguageModel.inspect`."""
+        """Wait for the parts of the model that the page shows; see `LanguageModel.inspect`."""
         return self._client.ask("inspect", what=what, given=dict(given))[0]["found"]
 
     def close(self) -> None:

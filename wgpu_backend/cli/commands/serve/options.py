@@ -99,7 +99,7 @@ class AddressOptions:
 
     @property
     def origins(self) -> tuple[str, ...]:
-        """Given origins, without `localhost`, which is always allowed."""
+        """The origins that were given, without `localhost`, which is always allowed."""
         text = self.cors_origins
         if text is not None and not split_words(text):
             raise UsageError(f"--cors-origins: {brief(text)}, {_NEEDED}")
@@ -247,7 +247,7 @@ class DefaultModelOptions:
         }
 
     def defaults(self, sampling: Mapping[str, object]) -> ModelDefaults:
-        """Return the defaults for requests that do not set an option; raises as `settings`."""
+        """Return the defaults for requests that do not set an option; raises like `settings`."""
         from wgpu_backend.server.core.defaults import ModelDefaults
 
         template = _load_template(self.chat_template, self.chat_template_file)
@@ -271,7 +271,7 @@ class DefaultModelOptions:
 
 
 def _check_pooling(text: str | None) -> str | None:
-    """Check the pooling; raises as `DefaultModelOptions.settings`."""
+    """Check the pooling; raises like `DefaultModelOptions.settings`."""
     from wgpu_backend.engine.pooling import require_known_pooling
     from wgpu_backend.errors import OptionError
 

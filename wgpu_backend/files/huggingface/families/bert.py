@@ -52,7 +52,7 @@ class Bert(Family):
 
 
 def positions(x: Values, settings: Settings) -> Values:
-    """Drop the rows of positions up to the padding's."""
+    """Drop the position embeddings up to that of padding."""
     return drop_first(x, first_position(settings))
 
 

@@ -51,7 +51,7 @@ class Cohere2(CommandR):
     )  # fmt: skip
 
     def keys(self) -> dict[str, Value]:
-        """Return windows, even if no layer has one: layers without a window do not rotate."""
+        """Return the keys of windows even if no layer has one: such layers have no RoPE."""
         s = self.settings
         return {
             **super().keys(),

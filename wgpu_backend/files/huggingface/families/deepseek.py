@@ -26,13 +26,13 @@ _LATENT_EPS = 1e-6
 
 
 def latent_keys(x: Values, settings: Settings) -> Values:
-    """Take the matrices from latents to keys, transposed, since queries are multiplied by them."""
+    """Return the matrices from latents to keys, transposed: queries are multiplied by them."""
     size = settings.uint("qk_nope_head_dim")
     return transpose(slice_rows(_heads(x, settings), 0, size))
 
 
 def latent_values(x: Values, settings: Settings) -> Values:
-    """Take the matrices from latents to values."""
+    """Return the matrices from latents to values."""
     size = settings.uint("qk_nope_head_dim")
     return slice_rows(_heads(x, settings), size, size + settings.uint("v_head_dim"))
 

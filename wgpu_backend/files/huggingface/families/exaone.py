@@ -19,7 +19,7 @@ class Exaone4(Olmo2):
     defaults: ClassVar[Mapping[str, object]] = {"rms_norm_eps": 1e-5, "sliding_window": 4096}
 
     def keys(self) -> dict[str, Value]:
-        """Return windows, even if no layer has one: layers without a window do not rotate."""
+        """Return the keys of windows even if no layer has one: such layers have no RoPE."""
         s = self.settings
         made: dict[str, Value] = {"vocab_size": s.uint("vocab_size")}
         slides = self.slides()

@@ -103,12 +103,12 @@ class StarCoder(Gpt2):
 
 
 def gates(x: Values, settings: Settings) -> Values:
-    """Take the even rows, which are gates."""
+    """Return the even rows of a tensor, which are gates."""
     return take_every_other(_outputs_first(x), 0)
 
 
 def ups(x: Values, settings: Settings) -> Values:
-    """Take the odd rows, which the gates multiply."""
+    """Return the odd rows of a tensor, which the gates multiply."""
     return take_every_other(_outputs_first(x), 1)
 
 

@@ -63,7 +63,7 @@ class Gemma4Tower(TowerFamily):
     }  # fmt: skip
 
     def keys(self) -> dict[str, Value]:
-        """Return the pooled patches, the most pixels, and which rows of a picture see others."""
+        """Return the pooled patches, the most pixels, and whether rows of a picture are causal."""
         square = self.own.uint("pooling_kernel_size", default=3)
         area = (self.own.uint("patch_size") * square) ** 2
         text = self.settings.section("text_config")

@@ -43,7 +43,7 @@ class LlavaTower(TowerFamily):
 
     @property
     def features(self) -> list[int]:
-        """Return the numbers of the states that are used: that many layers are before each."""
+        """Return the used states, each by the number of layers before it."""
         asked = self.settings.value("vision_feature_layer")
         count = self.own.uint("num_hidden_layers")
         one = -2 if asked is None else asked

@@ -100,7 +100,7 @@ class Qwen2Tower(TowerFamily):
         return made
 
     def sizes(self) -> dict[str, Value]:
-        """Return the widths."""
+        """Return the keys of the widths."""
         width = self.own.uint("embed_dim")
         return {
             "vision.embedding_length": width,
@@ -120,7 +120,7 @@ class Qwen25Tower(Qwen2Tower):
     }  # fmt: skip
 
     def sizes(self) -> dict[str, Value]:
-        """Return the windows, and the layers without."""
+        """Return the keys of the window's size, and of the layers without a window."""
         return {
             "vision.fullatt_block_indexes": np.array(self.own.uints("fullatt_block_indexes")),
             "vision.window_size": self.own.uint("window_size"),
@@ -138,7 +138,7 @@ class Qwen3Tower(Qwen2Tower):
     }  # fmt: skip
 
     def sizes(self) -> dict[str, Value]:
-        """Return the layers with mergers."""
+        """Return the key of the layers that a merger follows."""
         deep = self.own.uints("deepstack_visual_indexes")
         layers = self.own.uint("depth")
         return {"vision.is_deepstack_layers": np.array([i in deep for i in range(layers)])}

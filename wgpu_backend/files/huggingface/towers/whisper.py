@@ -74,7 +74,7 @@ class VoxtralTower(WhisperEncoder):
     }  # fmt: skip
 
     def keys(self) -> dict[str, Value]:
-        """Return the number of states in a row, too."""
+        """Return the encoder's keys, and the number of states that are joined into a row."""
         self.need("projector_hidden_act", "gelu")
         width, inner = self.own.uint("hidden_size"), self.own.uint("intermediate_size")
         if not width or inner % width:

@@ -99,7 +99,7 @@ class SamplerStep:
     name = "custom"
 
     def apply(self, choice: Choice) -> Choice:
-        """Return the choice after this step."""
+        """Return the shader choice after this step."""
         raise NotImplementedError
 
     def accept(self, token: int) -> None:
