@@ -18,7 +18,7 @@ from wgpu_backend.engine.arguments import (
 )
 from wgpu_backend.engine.batching.request import Request
 from wgpu_backend.engine.batching.results import Event
-from wgpu_backend.engine.media import PART_KINDS, Illustrations, Part, Prompt
+from wgpu_backend.engine.media import PART_KINDS, Illustrations, Part, Prompt, place_in_chat
 from wgpu_backend.engine.prompt import Message, Prompter, fit_conversation
 from wgpu_backend.engine.sessions import Session, Sessions, Stats
 from wgpu_backend.engine.towers import Towers
@@ -169,7 +169,7 @@ class Answers:
         """Render a conversation, with its pictures and sounds."""
         shown = Illustrations(messages)
         prepared = [self.towers.prepare(part) for part in shown.parts]
-        return self.towers.chat(self.prompter, shown, shown.messages, prepared)
+        return place_in_chat(self.prompter, shown, shown.messages, prepared)
 
     @overload
     def chat(
@@ -239,7 +239,7 @@ class Answers:
         shown = Illustrations(self.prompter.check_messages(conversation(messages), PART_KINDS))
         prepared = [self.towers.prepare(part) for part in shown.parts]
         render = partial(
-            self.towers.chat,
+            place_in_chat,
             self.prompter,
             shown,
             prepared=prepared,

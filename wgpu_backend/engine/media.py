@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from secrets import token_hex
 from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
+from wgpu_backend.engine.prompt import Prompter
 from wgpu_backend.errors import OptionError
 from wgpu_backend.nn.batch import Span, Work
 from wgpu_backend.nn.rope import POSITIONS
@@ -25,7 +26,6 @@ from wgpu_backend.nn.transformer import EMBEDDINGS
 from wgpu_backend.text.tokenizer import Tokenizer
 
 Message = Mapping[str, object]
-Prepared = tuple[Media, Tower]
 PART_KINDS = ("text", "image", "audio")
 """Types of the parts of a message."""
 MARKER = "<__media__>"
@@ -37,6 +37,18 @@ _DIGEST_NBYTES = 7
 PLACE_ID = 0
 
 F32s = NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True)
+class TowerRules:
+    """The attributes of a `Tower` that decide how a prompt is made, without its weights."""
+
+    placeholder: str
+    around: tuple[str, str]
+    is_causal: bool
+
+
+Prepared = tuple[Media, Tower | TowerRules]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,14 +83,14 @@ class Placed:
     ----------
     media : Media
         The tower's inputs.
-    tower : Tower
-        The tower that it was prepared for.
+    tower : Tower or TowerRules
+        The tower that it was prepared for; in another process, its attributes alone.
     runs : sequence of Run
         The places of its rows in the prompt, in order.
     """
 
     media: Media
-    tower: Tower
+    tower: Tower | TowerRules
     runs: Sequence[Run]
 
     @property
@@ -93,6 +105,19 @@ class Prompt:
 
     tokens: list[int]
     placed: tuple[Placed, ...] = ()
+
+    def extend(self, before: Sequence[int], after: Sequence[int]) -> Prompt:
+        """Return the prompt with tokens before and after it."""
+        moved = tuple(
+            replace(each, runs=[replace(run, start=run.start + len(before)) for run in each.runs])
+            for each in self.placed
+        )
+        return Prompt([*before, *self.tokens, *after], moved)
+
+
+def drop_stand_ins(tokens: Sequence[int]) -> list[int]:
+    """Return the tokens of a prompt that are in the vocabulary."""
+    return [token for token in tokens if token < STAND_IN]
 
 
 def make_stand_ins(media: Media) -> list[int]:
@@ -425,3 +450,44 @@ def _kind(part: object) -> str | None:
         return None
     kind = cast("Message", part).get("type")
     return kind if kind in ("image", "audio") else None
+
+
+def place_raw(
+    prompter: Prompter, text: str, prepared: Sequence[Prepared], markers: Sequence[str]
+) -> Prompt:
+    """Tokenize a raw prompt with pictures and sounds in place of its markers.
+
+    They come before the text if it has no marker.
+    """
+    if not any(marker in text for marker in markers):
+        text = MARKER * len(prepared) + text
+    return place(text, prepared, prompter.tokenizer, markers, prompter.with_bos)
+
+
+def place_in_chat(
+    prompter: Prompter,
+    shown: Illustrations,
+    messages: Sequence[Message],
+    prepared: Sequence[Prepared],
+    **inputs: Any,  # noqa: ANN401
+) -> Prompt:
+    """Render messages of a conversation with pictures and sounds, and tokenize them.
+
+    Parameters
+    ----------
+    messages : sequence of mappings
+        Some of ``shown.messages``.
+    prepared : sequence of Prepared
+        All pictures and sounds of `shown`.
+    **inputs
+        See `Prompter.render`.
+    """
+    source = "" if prompter.template is None else prompter.template.source
+    placeholder = prepared[0][1].placeholder if prepared else None
+    spelled, markers, numbers = shown.spell(messages, source, placeholder)
+    text = prompter.render(spelled, kinds=PART_KINDS, **inputs)
+    wanted = [prepared[number] for number in numbers]
+    if not wanted:
+        tokens = prompter.tokenizer.encode(text, add_special=False, parse_special=True)
+        return Prompt(prompter.with_bos(tokens))
+    return place(text, wanted, prompter.tokenizer, markers, prompter.with_bos)

@@ -10,17 +10,13 @@ import numpy as np
 
 from wgpu_backend.engine.media import (
     MARKER,
-    PART_KINDS,
     F32s,
-    Illustrations,
     Inserted,
-    Message,
     Part,
     Placed,
-    Prepared,
     Prompt,
     TowerRows,
-    place,
+    place_raw,
 )
 from wgpu_backend.engine.prompt import Prompter
 from wgpu_backend.errors import ModelError, OptionError
@@ -206,7 +202,7 @@ class Towers:
         """Return the texts that stand for a picture or a sound in a raw prompt."""
         return [MARKER, *(self.get(modality).placeholder for modality in self.modalities)]
 
-    def prepare(self, part: Part) -> Prepared:
+    def prepare(self, part: Part) -> tuple[Media, Tower]:
         """Read and prepare a picture or a sound.
 
         Raises
@@ -222,44 +218,8 @@ class Towers:
         return tower.prepare(load_sound(cast("SoundSource", part.source))), tower
 
     def raw(self, prompter: Prompter, text: str, parts: Sequence[Part]) -> Prompt:
-        """Tokenize a raw prompt with pictures and sounds in place of its markers.
-
-        Pictures and sounds come before the text if it has no marker.
-        """
-        prepared = [self.prepare(part) for part in parts]
-        markers = self.markers
-        if not any(marker in text for marker in markers):
-            text = MARKER * len(parts) + text
-        return place(text, prepared, prompter.tokenizer, markers, prompter.with_bos)
-
-    def chat(
-        self,
-        prompter: Prompter,
-        shown: Illustrations,
-        messages: Sequence[Message],
-        prepared: Sequence[Prepared],
-        **inputs: Any,  # noqa: ANN401
-    ) -> Prompt:
-        """Render messages of a conversation with pictures and sounds, and tokenize them.
-
-        Parameters
-        ----------
-        messages : sequence of mappings
-            Some of ``shown.messages``.
-        prepared : sequence of Prepared
-            All pictures and sounds of `shown`.
-        **inputs
-            See `Prompter.render`.
-        """
-        source = "" if prompter.template is None else prompter.template.source
-        placeholder = prepared[0][1].placeholder if prepared else None
-        spelled, markers, numbers = shown.spell(messages, source, placeholder)
-        text = prompter.render(spelled, kinds=PART_KINDS, **inputs)
-        wanted = [prepared[number] for number in numbers]
-        if not wanted:
-            tokens = prompter.tokenizer.encode(text, add_special=False, parse_special=True)
-            return Prompt(prompter.with_bos(tokens))
-        return place(text, wanted, prompter.tokenizer, markers, prompter.with_bos)
+        """Tokenize a raw prompt with pictures and sounds; see `place_raw`."""
+        return place_raw(prompter, text, [self.prepare(part) for part in parts], self.markers)
 
     def insert(self, placed: Sequence[Placed]) -> Inserted:
         """Return the inputs that replace a prompt's stand-ins, with no rows encoded yet."""

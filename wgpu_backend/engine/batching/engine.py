@@ -20,7 +20,7 @@ from wgpu_backend.engine.batching.intake import Intake
 from wgpu_backend.engine.batching.request import Request, RequestFields
 from wgpu_backend.engine.batching.results import EngineStatus
 from wgpu_backend.engine.language_model import LanguageModel
-from wgpu_backend.engine.media import PART_KINDS, Illustrations
+from wgpu_backend.engine.media import PART_KINDS, Illustrations, place_in_chat
 from wgpu_backend.engine.runner import CHUNK
 from wgpu_backend.engine.sessions import MOST_SESSIONS as MOST_SLOTS
 from wgpu_backend.engine.step_sampler import MOST_AHEAD
@@ -238,7 +238,7 @@ class Engine:
         given = self.model.prompter.check_messages(conversation(messages), PART_KINDS)
         shown = Illustrations(given)
         towers = self.model.towers
-        prompt = towers.chat(
+        prompt = place_in_chat(
             self.model.prompter,
             shown,
             shown.messages,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import binascii
 import re
 import time
 from collections.abc import AsyncGenerator
@@ -19,6 +18,7 @@ from wgpu_backend.server.core import schema
 from wgpu_backend.server.core.body import Fields
 from wgpu_backend.server.core.endpoint import Endpoint
 from wgpu_backend.server.core.image_queue import MAX_SIDE
+from wgpu_backend.server.core.media import decode_base64
 from wgpu_backend.server.core.request import RequestError
 from wgpu_backend.server.core.schema import Field
 from wgpu_backend.server.core.sse import encode_line, make_error_line, make_head
@@ -102,13 +102,7 @@ def _parse_size(text: str) -> tuple[int, int]:
 
 def _decode_image(name: str, text: str) -> bytes | None:
     """Decode a picture in base64; pipelines report errors in its bytes."""
-    if not text:
-        return None
-    _, _, encoded = text.partition("base64,") if text.startswith("data:") else ("", "", text)
-    try:
-        return base64.b64decode(encoded, validate=True)
-    except (binascii.Error, ValueError):
-        raise RequestError(400, f"{name}: is no base64") from None
+    return decode_base64(name, text) if text else None
 
 
 def _decode_mask(given: bytes | None) -> object:

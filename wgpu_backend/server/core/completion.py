@@ -13,6 +13,7 @@ from starlette.concurrency import run_in_threadpool
 from wgpu_backend.engine.batching.generation import Generation
 from wgpu_backend.engine.batching.request import Request
 from wgpu_backend.engine.batching.results import Event, Finish, Reading, TokenLogprob, Usage
+from wgpu_backend.engine.media import drop_stand_ins
 from wgpu_backend.server.core.defaults import strip_reasoning
 from wgpu_backend.server.core.engine_request import (
     decode_ending,
@@ -184,7 +185,8 @@ class Completion:
     @property
     def prompt(self) -> str:
         """The prompt, with control tokens spelled out."""
-        return self._tokenizer.decode([*self.request.tokens], skip_special=False)
+        tokens = drop_stand_ins(self.request.tokens)
+        return self._tokenizer.decode(tokens, skip_special=False)
 
     @property
     def tokenizer(self) -> Tokenizer:

@@ -11,6 +11,17 @@ from typing import Any, cast
 
 from wgpu_backend.engine.arguments import conversation
 from wgpu_backend.engine.batching.request import Request, RequestFields
+from wgpu_backend.engine.media import (
+    MARKER,
+    PART_KINDS,
+    Illustrations,
+    Part,
+    Prepared,
+    Prompt,
+    drop_stand_ins,
+    place_in_chat,
+    place_raw,
+)
 from wgpu_backend.engine.prompt import PARTS, fit_conversation
 from wgpu_backend.errors import ContextFull
 from wgpu_backend.ops.sampling.host.options import whole_number
@@ -54,7 +65,7 @@ def tokenize_prompt(loaded: Loaded, request: CompletionRequest) -> list[int]:
     """
     require_engine(loaded)
     think = _check_capabilities(loaded, request)
-    return [*check_tokens(request.before, loaded), *_tokenize(loaded, request, None, think)]
+    return _make_prompt(loaded, request, None, think).tokens
 
 
 def check_tokens(given: Sequence[object], loaded: Loaded) -> list[int]:
@@ -94,8 +105,9 @@ def make_engine_request(loaded: Loaded, request: CompletionRequest) -> Request:
     stop = options.pop("stop", None) or ()
     limit = options.pop("num_predict", None)
     limit = None if limit is None else whole_number("num_predict", limit)
-    tokens = [*check_tokens(request.before, loaded), *_tokenize(loaded, request, limit, think)]
-    if request.cut:
+    prompt = _make_prompt(loaded, request, limit, think)
+    tokens = prompt.tokens
+    if request.cut and not prompt.placed:
         tokens = _cut_middle(tokens, keep, loaded.model.num_ctx)
     logprobs = request.engine.get("logprobs")
     fields: RequestFields = {
@@ -110,6 +122,7 @@ def make_engine_request(loaded: Loaded, request: CompletionRequest) -> Request:
         "keep": keep if request.shift else 0,
         "grammar": _make_grammar(loaded, request, tokens, think),
         "lora": _choose_lora_scales(loaded, request.engine.get("lora")),
+        "placed": prompt.placed,
     }
     return Request.of(tokens, **fields)
 
@@ -139,7 +152,7 @@ def decode_ending(loaded: Loaded, request: CompletionRequest, tokens: Sequence[i
     """Return the end of a rendered prompt, in which its template may open the reasoning."""
     if request.messages is None:
         return ""
-    return loaded.model.tokenizer.decode(tokens[-_TAIL:], skip_special=False)
+    return loaded.model.tokenizer.decode(drop_stand_ins(tokens[-_TAIL:]), skip_special=False)
 
 
 def _make_grammar(
@@ -206,18 +219,62 @@ def require_short(text: str, loaded: Loaded) -> None:
         )
 
 
-def _tokenize(
+def _make_prompt(
     loaded: Loaded, request: CompletionRequest, limit: int | None, think: bool | str | None
-) -> list[int]:
+) -> Prompt:
+    """Return the prompt of a request, after the tokens of the conversation so far."""
+    before = check_tokens(request.before, loaded)
+    if request.messages is not None:
+        found = _render(loaded, request, limit, think)
+    else:
+        found = _tokenize(loaded, request.prompt, request.media)
+    if found.placed and request.echo:
+        raise RequestError(400, "echo: a prompt with pictures or sound cannot be returned")
+    return found.extend(before, ()) if before else found
+
+
+def _tokenize(loaded: Loaded, prompt: str | Sequence[int], media: Sequence[Part]) -> Prompt:
+    """Return a prompt without a template."""
+    if not isinstance(prompt, str):
+        if media:
+            raise RequestError(400, "prompt: pictures and sound need a text, not tokens")
+        return Prompt(check_tokens(prompt, loaded))
+    require_short(prompt, loaded)
+    if not media:
+        return Prompt(loaded.model.prompter.raw(prompt))
+    prepared = _prepare(loaded, media)
+    markers = dict.fromkeys([MARKER, *(rules.placeholder for _, rules in prepared)])
+    return place_raw(loaded.model.prompter, prompt, prepared, [*markers])
+
+
+def _prepare(loaded: Loaded, media: Sequence[Part]) -> list[Prepared]:
+    """Prepare the pictures and sounds of a request.
+
+    Raises
+    ------
+    RequestError
+        The model does not take them.
+    BackendError
+        One is damaged.
+    """
+    model = loaded.model
+    for part in media:
+        if part.kind not in model.takes:
+            what = {"image": "images", "audio": "audio"}[part.kind]
+            why = "it has no tower for them" if model.takes else "it reads text alone"
+            raise RequestError(400, f'"{loaded.stored.entry.name}" does not support {what}: {why}')
+    return [model.prepare(part.kind, cast("bytes", part.source)) for part in media]
+
+
+def _render(
+    loaded: Loaded, request: CompletionRequest, limit: int | None, think: bool | str | None
+) -> Prompt:
+    """Return the prompt of a conversation."""
     prompter = loaded.model.prompter
-    if request.messages is None:
-        given = request.prompt
-        if not isinstance(given, str):
-            return check_tokens(given, loaded)
-        require_short(given, loaded)
-        return prompter.raw(given)
     kwargs = make_template_variables(loaded.defaults, request, think, get_template(loaded))
-    messages = prompter.check_messages(conversation([*request.messages]))
+    given = prompter.check_messages(conversation([*(request.messages or ())]), PART_KINDS)
+    shown = Illustrations(given)
+    messages, prepared = shown.messages, _prepare(loaded, shown.parts)
     # Earlier messages may be dropped later; the last one must fit.
     texts = [each.get("content") for each in (messages[-1:] if request.truncate else messages)]
     require_short("".join(text for text in texts if isinstance(text, str)), loaded)
@@ -229,23 +286,28 @@ def _tokenize(
         kwargs.setdefault("enable_thinking", False)
     begun_tokens = prompter.tokenizer.encode(begun, add_special=False) if begun else []
 
-    def render(messages: Sequence[Mapping[str, Any]]) -> list[int]:
-        tools = [*request.tools] or None
-        messages = _place_system(messages, prompter.template)
-        found = prompter.chat(messages, tools=tools, chat_template_kwargs=kwargs)
-        return [*found, *(begun_tokens or _close_reasoning(found, loaded, think))]
+    def render(messages: Sequence[Mapping[str, Any]]) -> Prompt:
+        found = place_in_chat(
+            prompter,
+            shown,
+            _place_system(messages, prompter.template),
+            prepared,
+            tools=[*request.tools] or None,
+            chat_template_kwargs=kwargs,
+        )
+        return found.extend((), begun_tokens or _close_reasoning(found.tokens, loaded, think))
 
     if not request.truncate:
         return render(messages)
     try:
         # A negative limit stands for an answer of any length.
-        return fit_conversation(
-            messages, render, loaded.model.num_ctx, -1 if limit is None else limit
-        ).tokens
+        room, most = loaded.model.num_ctx, -1 if limit is None else limit
+        fitting = fit_conversation(messages, lambda some: render(some).tokens, room, most)
     except ContextFull:
         if not request.cut:
             raise
-    return render(messages)
+        return render(messages)
+    return render(fitting.messages) if prepared else Prompt(fitting.tokens)
 
 
 def _place_system(
@@ -260,6 +322,6 @@ def _close_reasoning(found: Sequence[int], loaded: Loaded, think: bool | str | N
     prompter = loaded.model.prompter
     if think is not False or prompter.template is None:
         return []
-    prompt = prompter.tokenizer.decode(found[-_TAIL:], skip_special=False)
+    prompt = prompter.tokenizer.decode(drop_stand_ins(found[-_TAIL:]), skip_special=False)
     tag = find_closing_tag(prompt, prompter.template.source)
     return prompter.tokenizer.encode(tag, add_special=False, parse_special=True) if tag else []

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from wgpu_backend.engine.batching.generation import Generation
 from wgpu_backend.engine.batching.request import Request
 from wgpu_backend.engine.batching.results import EngineStatus
+from wgpu_backend.engine.media import Prepared
 from wgpu_backend.engine.prompt import Prompter
 from wgpu_backend.errors import BackendError
 from wgpu_backend.files.gguf.config import Config
@@ -52,6 +53,11 @@ class ModelInterface(Protocol):
         ...
 
     @property
+    def takes(self) -> Sequence[str]:
+        """What the model takes besides text, of ``image`` and ``audio``."""
+        ...
+
+    @property
     def vocabulary(self) -> int:
         """Number of tokens in the vocabulary."""
         ...
@@ -77,6 +83,10 @@ class ModelInterface(Protocol):
 
     def set_lora_scales(self, scales: Sequence[float]) -> None:
         """Change the scales of its LoRA adapters, in the order of `loras`."""
+        ...
+
+    def prepare(self, kind: str, data: bytes) -> Prepared:
+        """Read and prepare the bytes of a picture or sound for the model's tower."""
         ...
 
     def inspect(self, what: str, given: Mapping[str, Any]) -> dict[str, Any]:

@@ -8,10 +8,15 @@ from pathlib import Path
 from wgpu_backend.engine.speech.tokens import ARCHITECTURES
 from wgpu_backend.errors import ModelError
 from wgpu_backend.files.gguf.reader import GGUFFile, open_gguf
+from wgpu_backend.files.tower_files import open_tower
+from wgpu_backend.nn.decoder import Decoder
+from wgpu_backend.nn.model import model_class
+from wgpu_backend.nn.tower import projector_kinds
 from wgpu_backend.text.output_parsers import calls_tools, thinks
 from wgpu_backend.text.tokenizer.special import plays_roles
 
 TRANSCRIPTION = "transcription"
+_SENSES = {"image": "vision", "audio": "audio"}
 _INFILLING = ("fim_pre", "fim_suf", "fim_mid")
 
 
@@ -28,7 +33,22 @@ def read_capabilities(file: GGUFFile) -> list[str]:
     can += ["tools"] if calls_tools(template) else []
     can += ["thinking"] if thinks(template) else []
     infills = not encodes and plays_roles(file.metadata, _INFILLING)
-    return [*can, "insert"] if infills else can
+    can += ["insert"] if infills else []
+    return [*can, *_read_senses(file)]
+
+
+def _read_senses(file: GGUFFile) -> list[str]:
+    """Return ``vision`` and ``audio`` where the model has towers, in its file or next to it."""
+    try:
+        reads_rows = issubclass(model_class(file.config), Decoder)
+        tower = open_tower(file) if reads_rows else None
+        kinds = {} if tower is None else projector_kinds(tower.config)
+    # A damaged tower is reported when it is used; the model answers texts without it.
+    except (ModelError, OSError):
+        return []
+    if tower is not None and tower is not file:
+        tower.close()
+    return [_SENSES[modality] for modality in kinds]
 
 
 def takes_sound(path: Path) -> bool:

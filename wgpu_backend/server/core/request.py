@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from wgpu_backend.engine.batching.request import RequestFields
+from wgpu_backend.engine.media import Part
 from wgpu_backend.errors import (
     BackendError,
     CacheFull,
@@ -105,7 +106,8 @@ class CompletionRequest:
     Parameters
     ----------
     messages : sequence of mappings or None
-        A conversation; None to continue `prompt` without a template.
+        A conversation; None to continue `prompt` without a template. Pictures and sounds are parts
+        or ``images``, see `engine.media.Illustrations`, as bytes.
     options : mapping
         By Ollama's names.
     usual : mapping
@@ -144,6 +146,8 @@ class CompletionRequest:
         Number by which its tokens may be saved or erased.
     spelled : bool
         Spell control tokens out in the text.
+    media : sequence of Part
+        Pictures and sounds of `prompt`, as bytes.
     """
 
     messages: Sequence[Mapping[str, Any]] | None
@@ -167,6 +171,7 @@ class CompletionRequest:
     template: Mapping[str, Any] = field(default_factory=dict[str, Any])
     slot: int | None = None
     spelled: bool = False
+    media: Sequence[Part] = ()
 
 
 def drop_meaningless(options: Mapping[str, Any]) -> dict[str, Any]:

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
+from dataclasses import replace
 from itertools import count
 from typing import Any
 
@@ -17,6 +18,7 @@ from wgpu_backend.engine.batching.results import Event
 from wgpu_backend.errors import BackendError, DeviceLost, WorkerLost
 from wgpu_backend.server.worker.channel import Channel, Exit
 from wgpu_backend.server.worker.frames import Message
+from wgpu_backend.server.worker.media_messages import list_placed
 from wgpu_backend.server.worker.messages import LoadSpec, from_plain, parse_error, to_plain
 from wgpu_backend.server.worker.spare import Start
 
@@ -110,7 +112,10 @@ class Client:
             The worker has ended.
         """
         number, mailbox = next(self._numbers), Mailbox(request.n)
-        message = {"do": "submit", "id": number, "request": to_plain(request)}
+        message: Message = {"do": "submit", "id": number}
+        if request.placed:
+            message["placed"] = list_placed(request.placed)
+        message["request"] = to_plain(replace(request, placed=()) if request.placed else request)
 
         def put() -> None:
             with self._lock:

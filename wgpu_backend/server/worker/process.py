@@ -6,6 +6,7 @@ import logging
 import os
 import threading
 import time
+from base64 import b64decode
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -24,6 +25,7 @@ from wgpu_backend.engine.batching.generation import Generation
 from wgpu_backend.engine.batching.request import Request
 from wgpu_backend.engine.language_model import LanguageModel
 from wgpu_backend.engine.loading import load
+from wgpu_backend.engine.media import Part
 from wgpu_backend.errors import BackendError, DeviceLost, OptionError, StoreError
 from wgpu_backend.llama.states import (
     Layout,
@@ -37,6 +39,7 @@ from wgpu_backend.nn.kvcache.paged import BLOCK
 from wgpu_backend.ops.plugins import import_file
 from wgpu_backend.server.worker.event_sender import EventSender, ForwardingMailbox, connect
 from wgpu_backend.server.worker.frames import Message, read_message
+from wgpu_backend.server.worker.media_messages import PlacedPlain, PreparedMedia
 from wgpu_backend.server.worker.messages import (
     NGRAM,
     LoadSpec,
@@ -139,6 +142,7 @@ def _make_facts(model: LanguageModel, engine: Engine | None) -> Message:
         "loras": [*model.loras],
         "num_parallel": model.num_parallel if engine is None else engine.num_parallel,
         "makes_text": engine is not None,
+        "takes": [*model.towers.modalities],
         "nbytes": memory.size,
         "device": to_plain(model.device),
         "pid": os.getpid(),
@@ -191,13 +195,14 @@ class Service:
         # Scales of LoRA adapters that wait for the running requests to end.
         self._scales: Sequence[float] | None = None
         self._under_way: dict[int, tuple[Generation, ForwardingMailbox]] = {}
+        self._prepared = PreparedMedia()
         # Two threads: a status must not wait for the embeddings of many texts.
         self._reading = ThreadPoolExecutor(1, "readings")
         self._asking = ThreadPoolExecutor(1, "status")
         self._readings: Mapping[str, Callable[[Message], Reply]] = {
             "embed": self._embed, "states": self._states, "rerank": self._rerank,
             "scale": self._scale, "inspect": self._inspect, "save": self._save_slot,
-            "restore": self._restore_slot, "drop": self._drop_prefix,
+            "restore": self._restore_slot, "drop": self._drop_prefix, "prepare": self._prepare,
         }  # fmt: skip
         self._questions: Mapping[str, Callable[[], Reply]] = {
             "status": self._status, "beat": self._beat, "forget": self._forget,
@@ -208,7 +213,7 @@ class Service:
         number: int = message.get("id", 0)
         match message["do"]:
             case "submit":
-                self._submit(number, message["request"])
+                self._submit(number, message["request"], message.get("placed", ()))
             case "cancel":
                 self._cancel(number)
             case "close":
@@ -220,12 +225,14 @@ class Service:
             case what:
                 self._sender.send_error(number, BackendError(f"worker: cannot do {what!r}"))
 
-    def _submit(self, number: int, request: Any) -> None:  # noqa: ANN401
+    def _submit(self, number: int, request: Any, placed: Sequence[PlacedPlain]) -> None:  # noqa: ANN401
         # Forget the requests that have ended since the last one.
         for each in [key for key, (_, box) in self._under_way.items() if box.ended]:
             del self._under_way[each]
         try:
             parsed = from_plain(Request, request)
+            if placed:
+                parsed = replace(parsed, placed=[self._prepared.place(each) for each in placed])
             box = ForwardingMailbox(number, parsed.n, self._sender)
             self._under_way[number] = self._require_engine().submit(parsed, box), box
         except Exception as error:
@@ -275,6 +282,10 @@ class Service:
     def _rerank(self, message: Message) -> Reply:
         self._apply_scales()
         return _encode_array(np.asarray(self._model.rerank(message["query"], message["texts"])))
+
+    def _prepare(self, message: Message) -> Reply:
+        part = Part(message["kind"], b64decode(message["data"]))
+        return self._prepared.add(*self._model.towers.prepare(part)), b""
 
     def _inspect(self, message: Message) -> Reply:
         return {"found": self._model.inspect(message["what"], message["given"])}, b""

@@ -14,6 +14,7 @@ from wgpu_backend.engine.batching.generation import Generation
 from wgpu_backend.engine.batching.intake import Intake
 from wgpu_backend.engine.batching.request import Request
 from wgpu_backend.engine.batching.results import EngineStatus
+from wgpu_backend.engine.media import Prepared
 from wgpu_backend.engine.prompt import Prompter
 from wgpu_backend.errors import BackendError, DeviceLost
 from wgpu_backend.files.gguf.config import Config
@@ -24,6 +25,7 @@ from wgpu_backend.server.worker.channel import Channel
 from wgpu_backend.server.worker.client import HANG_SECONDS, Client, Lost, Reply
 from wgpu_backend.server.worker.frames import Message
 from wgpu_backend.server.worker.health import Health
+from wgpu_backend.server.worker.media_messages import ask_prepared
 from wgpu_backend.server.worker.messages import LoadSpec, from_plain
 from wgpu_backend.server.worker.spare import AFTER_SECONDS, Spares, Start
 from wgpu_backend.text.tokenizer import Tokenizer
@@ -104,6 +106,8 @@ class WorkerModel:
         Names of files of LoRA adapters, with their scales.
     nbytes : int
         Bytes that it takes on the device.
+    takes : list of str
+        What it takes besides text, of ``image`` and ``audio``.
     engine : WorkerEngine or None
         None for a model that does not generate text.
     """
@@ -117,6 +121,7 @@ class WorkerModel:
         self.vocabulary: int = facts["vocabulary"]
         self.loras = [(str(name), float(scale)) for name, scale in facts["loras"]]
         self.nbytes: int = facts["nbytes"]
+        self.takes: list[str] = facts["takes"]
         self.device = from_plain(DeviceInfo, facts["device"])
         self._client = client
         makes_text: bool = facts["makes_text"]
@@ -151,6 +156,10 @@ class WorkerModel:
     def set_lora_scales(self, scales: Sequence[float]) -> None:
         """Change the scales of the LoRA adapters, and wait for the worker to apply them."""
         self._client.ask("scale", scales=[*scales])
+
+    def prepare(self, kind: str, data: bytes) -> Prepared:
+        """Prepare the bytes of a picture or sound; waits. As `Towers.prepare`."""
+        return ask_prepared(self._client.ask, kind, data)
 
     def inspect(self, what: str, given: Mapping[str, Any]) -> dict[str, Any]:
         """Wait for the parts of the model that the page shows; see `LanguageModel.inspect`."""

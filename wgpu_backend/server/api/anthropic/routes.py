@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, cast
 
 from starlette.concurrency import run_in_threadpool
@@ -20,6 +21,7 @@ from wgpu_backend.server.core.completion import begin_completion
 from wgpu_backend.server.core.endpoint import Endpoint
 from wgpu_backend.server.core.engine_request import tokenize_prompt
 from wgpu_backend.server.core.errors import make_error_body
+from wgpu_backend.server.core.media import MessageContent, join_parts, make_part
 from wgpu_backend.server.core.request import CompletionRequest, RequestError
 from wgpu_backend.server.core.request_log import ignore
 from wgpu_backend.server.core.schema import Field
@@ -338,12 +340,21 @@ def _join_messages(one: ChatMessage, other: ChatMessage) -> ChatMessage:
     """Merge two messages as if the blocks of both had been in one."""
     # As the blocks of one message are joined: an assistant's without, a user's with line breaks.
     between = "" if one["role"] == "assistant" else "\n"
-    texts = [message["content"] for message in (one, other) if message["content"]]
-    joined: ChatMessage = {**one, "content": between.join(texts)}
+    contents = [message["content"] for message in (one, other) if message["content"]]
+    if all(isinstance(content, str) for content in contents):
+        joined: ChatMessage = {**one, "content": between.join(contents)}
+    else:
+        joined = {**one, "content": join_parts([*chain.from_iterable(map(_list_parts, contents))])}
     for name in ("reasoning_content", "tool_calls"):
         if name in other:
             joined[name] = one[name] + other[name] if name in one else other[name]
     return joined
+
+
+def _list_parts(content: MessageContent) -> list[str | dict[str, Any]]:
+    if isinstance(content, str):
+        return [content]
+    return [part["text"] if part["type"] == "text" else part for part in content]
 
 
 def _convert_message(message: Fields, names: dict[str, str]) -> list[ChatMessage]:
@@ -394,20 +405,30 @@ def _convert_call(block: Fields) -> dict[str, Any]:
 
 
 def _convert_user(role: str, blocks: list[Fields], names: dict[str, str]) -> list[ChatMessage]:
-    found, text = list[ChatMessage](), list[str]()
+    found, parts = list[ChatMessage](), list[str | dict[str, Any]]()
     for block in blocks:
         match kind := block.require("type"):
             case "text":
-                text.append(block.text("text"))
+                parts.append(block.text("text"))
+            case "image":
+                parts.append(_read_image(block))
             case "tool_result":
                 found.append(_convert_result(block, names))
             case "document" | "search_result":
-                text.append(_read_document(block))
+                parts.append(_read_document(block))
             case _ if _is_provider_block(kind):
                 ignore(f"messages: content: {kind}", "a block of a tool that a provider runs")
             case _:
                 raise _make_block_error(kind)
-    return [*found, {"role": role, "content": "\n".join(text)}] if text else found
+    return [*found, {"role": role, "content": join_parts(parts)}] if parts else found
+
+
+def _read_image(block: Fields) -> dict[str, Any]:
+    """Return a picture as a part of a message."""
+    source = Fields(block.get("source", dict) or {}, where="messages: image.source.")
+    if (kind := source.require("type")) != "base64":
+        raise RequestError(400, f"messages: an image of {kind[:40]!r}, needs base64 with its data")
+    return make_part("messages: image.source.data", "image", source.require("data"))
 
 
 def _convert_result(block: Fields, names: Mapping[str, str]) -> ChatMessage:
@@ -467,5 +488,5 @@ def _require_object(value: object, where: str) -> Mapping[str, Any]:
 
 
 def _make_block_error(kind: str) -> RequestError:
-    known = "text, tool_use, tool_result and thinking"
+    known = "text, image, tool_use, tool_result and thinking"
     return RequestError(400, f"messages: a block of type {kind[:40]!r}, needs {known}")

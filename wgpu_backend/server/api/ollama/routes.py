@@ -13,6 +13,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from wgpu_backend.engine.batching.results import Finish, TokenLogprob
+from wgpu_backend.engine.media import Part
 from wgpu_backend.files.store.modelfile import KNOWN_PARAMETERS
 from wgpu_backend.server.api import images
 from wgpu_backend.server.api.embeddings import compute_embeddings
@@ -25,6 +26,7 @@ from wgpu_backend.server.core.completion import (
     begin_completion,
 )
 from wgpu_backend.server.core.endpoint import Endpoint
+from wgpu_backend.server.core.media import decode_base64
 from wgpu_backend.server.core.model_pool import Loaded
 from wgpu_backend.server.core.request import CompletionRequest, RequestError, clamp_options
 from wgpu_backend.server.core.schema import Field
@@ -64,7 +66,7 @@ _GENERATE = {
     "template": Field((str,), "is refused: the model's own template is used"),
     "context": Field((list,), "tokens of the conversation so far"),
     "raw": Field((bool,), "continue the prompt as it is, without a template"),
-    "images": Field((list,), "start images of an image model; other models read no images"),
+    "images": Field((list,), "pictures in base64, to read or to start from"),
     "width": images.SIDE,
     "height": images.SIDE,
     "steps": images.STEPS,
@@ -337,7 +339,6 @@ def make_generate_request(fields: Fields, loaded: Loaded) -> CompletionRequest:
     RequestError
     """
     for name, why in (
-        ("images", "images are not supported"),
         *((name, "only models of pictures have it") for name in ("width", "height", "steps")),
         ("template", "templates of a request are not supported, the model's own is used"),
     ):
@@ -351,7 +352,13 @@ def make_generate_request(fields: Fields, loaded: Loaded) -> CompletionRequest:
     if raw and (fields.text("system") or before):
         raise RequestError(400, "raw mode does not support template, system, or context")
     bare = raw or loaded.model.prompter.template is None
-    messages = None if bare else _make_conversation(fields, loaded, prompt, before)
+    images = _decode_images("images", fields.get("images", list))
+    if bare:
+        media = [Part("image", image) for image in images]
+        return _make_request(fields, loaded, None, prompt=prompt, media=media, before=before or [])
+    messages = _make_conversation(fields, loaded, prompt, before)
+    if images:
+        messages[-1]["images"] = images
     return _make_request(fields, loaded, messages, prompt=prompt, before=before or [])
 
 
@@ -389,9 +396,9 @@ def _make_system_message(text: str) -> ChatMessages:
 
 
 def _convert_message(message: Mapping[str, Any], number: int) -> dict[str, Any]:
-    if message.get("images"):
-        raise RequestError(400, "messages: images are not supported")
     made = {key: value for key, value in message.items() if key != "images"}
+    if images := _decode_images(f"messages[{number}].images", message.get("images")):
+        made["images"] = images
     role = made.get("role")
     if not isinstance(role, str) or not role:
         raise RequestError(400, f"messages[{number}].role is required, and has to be a text")
@@ -401,6 +408,16 @@ def _convert_message(message: Mapping[str, Any], number: int) -> dict[str, Any]:
     if made.get("content") is None:
         made["content"] = ""
     return made
+
+
+def _decode_images(where: str, given: object) -> list[bytes]:
+    """Return the bytes of pictures, which Ollama's clients send as a list of base64."""
+    if given is None:
+        return []
+    if not isinstance(given, list):
+        raise RequestError(400, f"{where}: {str(given)[:40]!r}, needs a list of strings in base64")
+    items = cast("list[object]", given)
+    return [decode_base64(f"{where}[{number}]", item) for number, item in enumerate(items)]
 
 
 def _make_request(

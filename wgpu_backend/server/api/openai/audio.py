@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import base64
-import binascii
 from collections.abc import AsyncGenerator, Mapping
 from typing import Any
 
@@ -18,6 +16,7 @@ from wgpu_backend.engine.speech.tokens import find_code
 from wgpu_backend.server.core import schema
 from wgpu_backend.server.core.body import Fields
 from wgpu_backend.server.core.endpoint import Endpoint
+from wgpu_backend.server.core.media import decode_base64
 from wgpu_backend.server.core.model_capabilities import takes_sound
 from wgpu_backend.server.core.request import RequestError
 from wgpu_backend.server.core.schema import Field
@@ -88,17 +87,8 @@ async def _order(state: State, fields: Fields, options: Mapping[str, Any]) -> Sp
     found = {**options, "prompt": fields.text("prompt"), "seed": fields.get("seed", int) or 0}
     if temperature := fields.get("temperature", float):
         found["temperatures"] = [temperature]
-    sound = _decode(fields.require("file"))
+    sound = decode_base64("file", fields.require("file"))
     return SpeechRequest(name, str(stored.path), sound, found, state.settings.keep_seconds)
-
-
-def _decode(text: str) -> bytes:
-    """Decode base64 or a data: URL."""
-    _, _, encoded = text.partition("base64,") if text.startswith("data:") else ("", "", text)
-    try:
-        return base64.b64decode(encoded, validate=True)
-    except (binascii.Error, ValueError):
-        raise RequestError(400, "file: is no base64") from None
 
 
 async def _answer(state: State, request: Request, fields: Fields, order: SpeechRequest) -> Response:

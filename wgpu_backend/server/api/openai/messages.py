@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
+from wgpu_backend.server.core.media import join_parts, make_part
 from wgpu_backend.server.core.request import RequestError
 from wgpu_backend.text.output_parsers.calls import decode_json
 
@@ -18,7 +19,7 @@ _ROLES = {
 def convert_message(message: Mapping[str, Any]) -> dict[str, Any]:
     """Convert a message for templates: contents become texts, arguments of calls become objects.
 
-    Parts are joined by line breaks, as llama-server joins them.
+    Parts of text are joined by line breaks, as llama-server joins them.
 
     Raises
     ------
@@ -29,7 +30,7 @@ def convert_message(message: Mapping[str, Any]) -> dict[str, Any]:
     if "role" in made:
         made["role"] = _map_role(made["role"])
     if isinstance(made.get("content"), list):
-        made["content"] = "\n".join(map(_read_part, cast("list[object]", made["content"])))
+        made["content"] = join_parts([*map(_read_part, cast("list[object]", made["content"]))])
     made.setdefault("content", "")
     if "tool_calls" in made:
         made["tool_calls"] = _convert_calls(made["tool_calls"])
@@ -43,12 +44,22 @@ def _map_role(given: object) -> str:
     return _ROLES[given]
 
 
-def _read_part(part: object) -> str:
-    given = cast("dict[str, object]", part if isinstance(part, dict) else {})
-    kind = given.get("type")
-    if kind not in ("text", "refusal"):
-        raise RequestError(400, "messages: only parts of type text are supported")
-    return str(given.get(kind) or "")
+def _read_part(part: object) -> str | dict[str, Any]:
+    given = cast("dict[str, Any]", part if isinstance(part, dict) else {})
+    match kind := given.get("type"):
+        case "text" | "refusal":
+            return str(given.get(kind) or "")
+        case "image_url":
+            found = given.get("image_url")
+            url = cast("dict[str, Any]", found).get("url") if isinstance(found, dict) else found
+            return make_part("messages: image_url", "image", url)
+        case "input_audio":
+            found = given.get("input_audio")
+            data = cast("dict[str, Any]", found).get("data") if isinstance(found, dict) else found
+            return make_part("messages: input_audio", "audio", data)
+        case _:
+            needed = "text, image_url or input_audio"
+            raise RequestError(400, f"messages: a part of type {str(kind)[:40]!r}, needs {needed}")
 
 
 def _convert_calls(calls: object) -> list[dict[str, Any]]:
@@ -95,6 +106,10 @@ def place_system(messages: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any
             if message.get("role") == "user" and isinstance(content, str):
                 joined = f"{said}\n{content}" if content else said
                 found.append({**message, "content": joined})
+                continue
+            if message.get("role") == "user" and isinstance(content, list):
+                parts = cast("list[object]", content)
+                found.append({**message, "content": [{"type": "text", "text": said}, *parts]})
                 continue
             found.append({"role": "user", "content": said})
         found.append(message)

@@ -21,6 +21,7 @@ from wgpu_backend.server.core import schema
 from wgpu_backend.server.core.body import Fields
 from wgpu_backend.server.core.completion import Completion, begin_completion
 from wgpu_backend.server.core.endpoint import Endpoint
+from wgpu_backend.server.core.media import MessageContent, join_parts, make_part
 from wgpu_backend.server.core.request import CompletionRequest, RequestError
 from wgpu_backend.server.core.request_log import ignore
 from wgpu_backend.server.core.schema import Field
@@ -479,7 +480,7 @@ def _add_item(item: Fields, found: list[ChatMessage]) -> None:
             role = item.require("role")
             if role not in _ROLES:
                 raise RequestError(400, f"input: role {role[:40]!r}, needs {', '.join(_ROLES)}")
-            _add_message(found, _ROLES[role], _read_text(item, "content"))
+            _add_message(found, _ROLES[role], _read_content(item))
         case "reasoning":
             thought = _read_text(item, "content") or _read_text(item, "summary")
             _add_text(_get_assistant_message(found), "reasoning_content", thought)
@@ -495,14 +496,16 @@ def _add_item(item: Fields, found: list[ChatMessage]) -> None:
             ignore(f"input: {kind}", "an item that no model here reads")
 
 
-def _add_message(found: list[ChatMessage], role: str, text: str) -> None:
-    if role == "assistant":
-        _add_text(_get_assistant_message(found), "content", text)
+def _add_message(found: list[ChatMessage], role: str, content: MessageContent) -> None:
+    if role == "assistant" and isinstance(content, str):
+        _add_text(_get_assistant_message(found), "content", content)
+    elif role != "user" and not isinstance(content, str):
+        raise RequestError(400, f"input: a message of role {role!r} has pictures, needs text alone")
     # Most templates take only one system message, the first.
     elif [message["role"] for message in found] == [role] == ["system"]:
-        _add_text(found[0], "content", text)
+        _add_text(found[0], "content", str(content))
     else:
-        found.append({"role": role, "content": text})
+        found.append({"role": role, "content": content})
 
 
 def _add_text(message: ChatMessage, name: str, text: str) -> None:
@@ -543,16 +546,31 @@ def _convert_output(item: Fields, found: list[ChatMessage]) -> ChatMessage:
     return {**message, "name": names[-1]} if names else message
 
 
+def _read_content(item: Fields) -> MessageContent:
+    """Return the content of a message, with its pictures and sounds as parts."""
+    given = item.get("content", str, list)
+    if isinstance(given, str) or given is None:
+        return given or ""
+    return join_parts([_read_part(part, "content", media=True) for part in item.objects("content")])
+
+
 def _read_text(item: Fields, name: str) -> str:
     """Return the text of a string, or of parts joined by line breaks, as in llama-server."""
     given = item.get(name, str, list)
     if isinstance(given, str) or given is None:
         return given or ""
-    texts: list[str] = []
-    for part in item.objects(name):
-        fields = Fields(part, where=f"input: {name}.")
-        if (kind := fields.require("type")) not in _TEXTS:
-            needed = "input_text; images and files are not read"
-            raise RequestError(400, f"input: a part of type {kind[:40]!r}, needs {needed}")
-        texts.append(fields.text("text"))
-    return "\n".join(texts)
+    return "\n".join(str(_read_part(part, name, media=False)) for part in item.objects(name))
+
+
+def _read_part(part: dict[str, Any], name: str, *, media: bool) -> str | dict[str, Any]:
+    fields = Fields(part, where=f"input: {name}.")
+    kind = fields.require("type")
+    if kind in _TEXTS:
+        return fields.text("text")
+    if media and kind == "input_image":
+        return make_part(f"input: {name}.image_url", "image", fields.get("image_url", str))
+    if media and kind == "input_audio":
+        sound = cast("dict[str, Any]", fields.get("input_audio", dict) or {})
+        return make_part(f"input: {name}.input_audio", "audio", sound.get("data"))
+    needed = "input_text, input_image or input_audio" if media else "text"
+    raise RequestError(400, f"input: a part of type {kind[:40]!r}, needs {needed}")

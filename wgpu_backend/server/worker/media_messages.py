@@ -1,0 +1,100 @@
+"""Pictures and sounds between a server and a worker.
+
+The worker reads and prepares them, as it has the tower; the server makes the prompt. So the server
+learns where their rows stand, and sends back where it put them. Pixels cross the socket once.
+"""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from wgpu_backend.engine.media import Placed, Prepared, Run, TowerRules
+from wgpu_backend.errors import BackendError
+from wgpu_backend.nn.tower import Media, Rows, Tower
+
+Message = dict[str, Any]
+PlacedPlain = tuple[str, list[list[Any]]]
+"""A digest, and of each run: start, first row, count of rows, and their grid."""
+# Host memory of a worker for what was prepared and not yet submitted, or may be again.
+_MOST_NBYTES = 512 << 20
+
+
+class PreparedMedia:
+    """The pictures and sounds that a worker has prepared, by digest; the latest of them."""
+
+    def __init__(self, most_nbytes: int = _MOST_NBYTES) -> None:
+        self._most = most_nbytes
+        self._found: dict[str, tuple[Media, Tower]] = {}
+
+    def add(self, media: Media, tower: Tower) -> Message:
+        """Keep a prepared picture or sound, and return what a server needs to know of it."""
+        digest = media.digest.hex()
+        self._found.pop(digest, None)
+        self._found[digest] = media, tower
+        while len(self._found) > 1 and self._nbytes > self._most:
+            del self._found[next(iter(self._found))]
+        return {
+            "digest": digest,
+            "layout": [
+                part if isinstance(part, str) else [part.count, part.grid] for part in media.layout
+            ],
+            "rules": [tower.placeholder, tower.around, tower.is_causal],
+        }
+
+    @property
+    def _nbytes(self) -> int:
+        return sum(a.nbytes for media, _ in self._found.values() for a in media.arrays.values())
+
+    def place(self, plain: PlacedPlain) -> Placed:
+        """Return a picture or sound at its place in a prompt.
+
+        Raises
+        ------
+        BackendError
+            It was dropped since, for later ones.
+        """
+        digest, runs = plain
+        if digest not in self._found:
+            raise BackendError(
+                "a picture or sound was dropped for later ones before its request came; send the "
+                "request again"
+            )
+        media, tower = self._found[digest]
+        return Placed(media, tower, [_parse_run(run) for run in runs])
+
+
+def _parse_run(plain: Sequence[Any]) -> Run:
+    start, first, count, grid = plain
+    return Run(start, first, Rows(count, _parse_grid(grid)))
+
+
+def _parse_grid(plain: Sequence[int] | None) -> tuple[int, int, int] | None:
+    if plain is None:
+        return None
+    time, height, width = plain
+    return time, height, width
+
+
+def ask_prepared(ask: Callable[..., tuple[Message, bytes]], kind: str, data: bytes) -> Prepared:
+    """Let a worker prepare a picture or sound, and return it without the tower's inputs."""
+    [found, _] = ask("prepare", kind=kind, data=b64encode(data).decode())
+    layout = [
+        part if isinstance(part, str) else Rows(part[0], _parse_grid(part[1]))
+        for part in found["layout"]
+    ]
+    placeholder, around, is_causal = found["rules"]
+    rules = TowerRules(placeholder, (around[0], around[1]), is_causal)
+    return Media({}, layout, bytes.fromhex(found["digest"])), rules
+
+
+def list_placed(placed: Sequence[Placed]) -> list[PlacedPlain]:
+    """Return pictures and sounds at their places as plain data."""
+    return [
+        (
+            each.media.digest.hex(),
+            [[run.start, run.first, run.rows.count, run.rows.grid] for run in each.runs],
+        )
+        for each in placed
+    ]
