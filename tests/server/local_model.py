@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from wgpu_backend.engine.batching.engine import Engine
+from wgpu_backend.engine.media import Part
 from wgpu_backend.server.worker.process import restore_slot, save_slot
 
 
@@ -27,6 +28,13 @@ class LocalModel:
 
     def __getattr__(self, name):
         return getattr(self._model, name)
+
+    @property
+    def takes(self):
+        return self._model.towers.modalities
+
+    def prepare(self, kind, data):
+        return self._model.towers.prepare(Part(kind, data))
 
     def set_lora_scales(self, scales):
         files = [path for path, _ in self._model.adapters.loras]

@@ -214,7 +214,7 @@ IMAGE = {"type": "image", "source": {"type": "base64", "media_type": "image/png"
         ({"messages": []}, 400, BAD, "messages"),
         ({"messages": [], "system": "Be kind"}, 400, BAD, "messages: needs at least one"),
         ({"messages": ["Hi"]}, 400, BAD, "messages[0]: needs an object"),
-        ({"messages": [{"role": "user", "content": [IMAGE]}]}, 400, BAD, "image"),
+        ({"messages": [{"role": "user", "content": [IMAGE]}]}, 400, BAD, "does not support images"),
         ({**THINKS, "messages": [USER, {"role": "assistant", "content": "a"}]}, 400, BAD, "last"),
         ({"messages": [USER, {"role": "assistant", "content": [USED]}]}, 400, BAD, "results"),
         ({"tools": [TOOL], "model": "tale"}, 400, BAD, "does not support tools"),

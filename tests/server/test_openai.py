@@ -17,7 +17,7 @@ from wgpu_backend.files.store.names import ModelName
 from wgpu_backend.files.store.store import Store
 from wgpu_backend.files.store.stored import create
 from wgpu_backend.server.core.defaults import ModelDefaults
-from wgpu_backend.server.core.engine_request import _tokenize
+from wgpu_backend.server.core.engine_request import _make_prompt
 from wgpu_backend.server.core.request import CompletionRequest
 
 USER = {"role": "user", "content": "Hi"}
@@ -347,7 +347,8 @@ def test_what_a_template_has_no_place_for_is_said_by_the_user(client, template, 
         model.prompter.use_template(template)
         loaded = SimpleNamespace(model=model, stored=None, defaults=ModelDefaults())
         turns = [{"role": role, "content": content} for role, content in said]
-        found = model.tokenizer.decode(_tokenize(loaded, CompletionRequest(turns), None, None))
+        prompt = _make_prompt(loaded, CompletionRequest(turns), None, None)
+        found = model.tokenizer.decode(prompt.tokens)
     assert found.strip() == text.strip()
 
 

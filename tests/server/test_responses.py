@@ -158,7 +158,10 @@ def test_log_probabilities(client, ask):
     assert [each["token"] for each in found["output"][1]["content"][0]["logprobs"]] == ["Yes"]
 
 
-IMAGE = {"role": "user", "content": [{"type": "input_image", "image_url": "data:,"}]}
+IMAGE = {
+    "role": "user",
+    "content": [{"type": "input_image", "image_url": "data:image/png;base64,eA=="}],
+}
 
 
 @pytest.mark.parametrize(
@@ -169,7 +172,7 @@ IMAGE = {"role": "user", "content": [{"type": "input_image", "image_url": "data:
         ({"input": None}, 400, "input is required"),
         ({"input": []}, 400, "input: needs at least one item"),
         ({"input": [], "instructions": "Be kind"}, 400, "input: needs at least one item"),
-        ({"input": [IMAGE]}, 400, "input_image"),
+        ({"input": [IMAGE]}, 400, "does not support images: it reads"),
         ({"input": [{"type": "item_reference", "id": "x"}]}, 400, "item_reference"),
         ({"previous_response_id": "resp_1"}, 400, "no response is kept"),
         ({"background": True}, 400, "background"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from functools import partial
-from typing import Literal, cast, overload
+from typing import TYPE_CHECKING, Literal, cast, overload
 
 from wgpu_backend.engine.arguments import (
     CallOptions,
@@ -23,10 +23,13 @@ from wgpu_backend.engine.prompt import Message, Prompter, fit_conversation
 from wgpu_backend.engine.sessions import Session, Sessions, Stats
 from wgpu_backend.engine.towers import Towers
 from wgpu_backend.errors import OptionError
-from wgpu_backend.files.media.pictures import Source
-from wgpu_backend.files.media.sounds import Source as Sound
 from wgpu_backend.text.grammar import Grammar, GrammarVocabulary, Matcher
 from wgpu_backend.text.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    # Pillow is imported with the first picture.
+    from wgpu_backend.files.media.pictures import Source
+    from wgpu_backend.files.media.sounds import Source as Sound
 
 Messages = Sequence[Message] | Message | str
 Format = Grammar | Mapping[str, object] | str

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,8 +35,6 @@ from wgpu_backend.errors import (
     Unclosed,
 )
 from wgpu_backend.files.gguf.config import Config
-from wgpu_backend.files.media.pictures import Source
-from wgpu_backend.files.media.sounds import Source as Sound
 from wgpu_backend.graph.capabilities import DeviceInfo
 from wgpu_backend.graph.html_tables import binary_size, html_table
 from wgpu_backend.ml.backend import Backend
@@ -51,6 +49,11 @@ from wgpu_backend.nn.model import Model, model_class
 from wgpu_backend.ops.sampling.host import Spelling
 from wgpu_backend.text.grammar import GrammarVocabulary
 from wgpu_backend.text.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    # Pillow is imported with the first picture.
+    from wgpu_backend.files.media.pictures import Source
+    from wgpu_backend.files.media.sounds import Source as Sound
 
 DEFAULT_CONTEXT = 4096
 # Most tokens whose attention weights are returned: their number grows with the square.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -21,8 +21,6 @@ from wgpu_backend.engine.media import (
 from wgpu_backend.engine.prompt import Prompter
 from wgpu_backend.errors import ModelError, OptionError
 from wgpu_backend.files.gguf.reader import GGUFFile
-from wgpu_backend.files.media.pictures import Source, read_pixels
-from wgpu_backend.files.media.sounds import Source as SoundSource
 from wgpu_backend.files.media.sounds import load_sound
 from wgpu_backend.files.tower_files import open_tower
 from wgpu_backend.ml.backend import Backend
@@ -212,10 +210,14 @@ class Towers:
         OptionError, ModelError, OutOfMemory
             See `get`.
         """
+        # Imported here: a server imports this module, and reads no pictures itself.
+        from wgpu_backend.files.media.pictures import read_pixels
+
         tower = self.get(part.kind)
+        source: Any = part.source
         if part.kind == "image":
-            return tower.prepare(read_pixels(cast("Source", part.source))), tower
-        return tower.prepare(load_sound(cast("SoundSource", part.source))), tower
+            return tower.prepare(read_pixels(source)), tower
+        return tower.prepare(load_sound(source)), tower
 
     def raw(self, prompter: Prompter, text: str, parts: Sequence[Part]) -> Prompt:
         """Tokenize a raw prompt with pictures and sounds; see `place_raw`."""
