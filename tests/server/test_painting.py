@@ -126,7 +126,7 @@ def test_forms_that_are_damaged_or_not_taken(client):
         (MAKE, {**SHORT, "size": "large"}, 400, "'large', needs WIDTHxHEIGHT"),
         (MAKE, {**SHORT, "response_format": "url"}, 400, "needs one of b64_json"),
         (MAKE, {**SHORT, "model": "tale"}, 404, "model 'tale' not found, or makes no pictures"),
-        (EDIT, {**SHORT, "image": "?"}, 400, "image: is no base64"),
+        (EDIT, {**SHORT, "image": "?"}, 400, "image: is not base64"),
         (EDIT, {**SHORT, "image": given()[:60]}, 400, "damaged image"),
         (EDIT, {**SHORT, "image": "aGVsbG8="}, 400, "not an image, needs PNG"),
         (OLLAMA, {**ASKED, "width": 4097}, 400, "width: 4097, needs 1 to 4096"),

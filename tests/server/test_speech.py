@@ -119,7 +119,7 @@ def test_wrong_sounds(made, data, message):
 
 
 def test_no_file_or_no_base64(made):
-    for more, message in (({}, "file is required"), ({"file": "?"}, "is no base64")):
+    for more, message in (({}, "file is required"), ({"file": "?"}, "is not base64")):
         answer = made[0].post(HEAR, json={"model": "whisper", **more})
         assert (answer.status_code, message in answer.text) == (400, True), answer.text
 
