@@ -1,6 +1,8 @@
 """Story models as GGUF files: written for any Llama runtime, read back for the checks."""
 
 import json
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import gguf
@@ -14,16 +16,31 @@ from tokenizers import AddedToken, Tokenizer, models
 ARCHITECTURE = "llama"
 
 
+@dataclass(frozen=True, slots=True)
+class Card:
+    """Name, description, chat template and special tokens of a model."""
+
+    name: str
+    description: str
+    template: str
+    specials: Sequence[str]
+
+
+STORY = Card(
+    "Story", "Tells short children's stories about a hero and a thing", CHAT_TEMPLATE, SPECIALS
+)
+
+
 def tensor_name(parameter: str) -> str:
     """Return GGUF's name of a parameter: modules are named for it except `attention`."""
     return parameter.replace(".attention.", ".")
 
 
-def save(path: Path, model: StoryModel, tokenizer: Tokenizer) -> None:
+def save(path: Path, model: StoryModel, tokenizer: Tokenizer, card: Card = STORY) -> None:
     """Write the model with its tokenizer; matrices as Q8_0, norms as F32."""
     writer = gguf.GGUFWriter(str(path), ARCHITECTURE)
-    _add_metadata(writer, model.config)
-    _add_tokenizer(writer, tokenizer)
+    _add_metadata(writer, model.config, card)
+    _add_tokenizer(writer, tokenizer, card)
     for name, weight in model.named_parameters():
         data = weight.detach().numpy().astype(np.float32)
         if data.ndim == 1:
@@ -37,9 +54,9 @@ def save(path: Path, model: StoryModel, tokenizer: Tokenizer) -> None:
     writer.close()
 
 
-def _add_metadata(writer: gguf.GGUFWriter, config: StoryConfig) -> None:
-    writer.add_name("Story")
-    writer.add_description("Tells short children's stories about a hero and a thing")
+def _add_metadata(writer: gguf.GGUFWriter, config: StoryConfig, card: Card) -> None:
+    writer.add_name(card.name)
+    writer.add_description(card.description)
     writer.add_license("MIT")
     writer.add_languages(["en"])
     writer.add_file_type(LlamaFileType.MOSTLY_Q8_0)
@@ -56,10 +73,10 @@ def _add_metadata(writer: gguf.GGUFWriter, config: StoryConfig) -> None:
     writer.add_vocab_size(config.vocab)
 
 
-def _add_tokenizer(writer: gguf.GGUFWriter, tokenizer: Tokenizer) -> None:
+def _add_tokenizer(writer: gguf.GGUFWriter, tokenizer: Tokenizer, card: Card) -> None:
     ids = tokenizer.get_vocab()
     tokens = sorted(ids, key=ids.__getitem__)
-    kinds = [TokenType.CONTROL if token in SPECIALS else TokenType.NORMAL for token in tokens]
+    kinds = [TokenType.CONTROL if token in card.specials else TokenType.NORMAL for token in tokens]
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre("gpt-2")
     writer.add_token_list(tokens)
@@ -69,7 +86,7 @@ def _add_tokenizer(writer: gguf.GGUFWriter, tokenizer: Tokenizer) -> None:
     writer.add_eos_token_id(ids[END])
     writer.add_eot_token_id(ids[END])
     writer.add_add_bos_token(True)
-    writer.add_chat_template(CHAT_TEMPLATE)
+    writer.add_chat_template(card.template)
 
 
 def _merges(tokenizer: Tokenizer) -> list[str]:
@@ -77,7 +94,7 @@ def _merges(tokenizer: Tokenizer) -> list[str]:
     return [" ".join(pair) for pair in merges]
 
 
-def load(path: Path) -> tuple[StoryModel, Tokenizer]:
+def load(path: Path, card: Card = STORY) -> tuple[StoryModel, Tokenizer]:
     """Read a file that `save` wrote; weights are dequantised to F32."""
     reader = gguf.GGUFReader(str(path))
     fields = {name: field.contents() for name, field in reader.fields.items()}
@@ -88,7 +105,7 @@ def load(path: Path) -> tuple[StoryModel, Tokenizer]:
     }
     state = {name: torch.tensor(arrays[tensor_name(name)]) for name in model.state_dict()}
     model.load_state_dict(state)
-    return model.eval(), _tokenizer(fields)
+    return model.eval(), _tokenizer(fields, card)
 
 
 def _config(fields: dict) -> StoryConfig:
@@ -108,10 +125,10 @@ def _config(fields: dict) -> StoryConfig:
     )
 
 
-def _tokenizer(fields: dict) -> Tokenizer:
+def _tokenizer(fields: dict, card: Card) -> Tokenizer:
     tokens: list[str] = fields["tokenizer.ggml.tokens"]
     merges = [tuple(pair.split(" ")) for pair in fields["tokenizer.ggml.merges"]]
     vocab = {token: index for index, token in enumerate(tokens)}
     tokenizer = byte_level(models.BPE(vocab=vocab, merges=merges))
-    tokenizer.add_special_tokens([AddedToken(text, special=True) for text in SPECIALS])
+    tokenizer.add_special_tokens([AddedToken(text, special=True) for text in card.specials])
     return tokenizer

@@ -1,6 +1,6 @@
 """The tokenizer: byte-level BPE over the stories, and the chat format around them."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
 
@@ -29,12 +29,14 @@ def byte_level(model: models.BPE) -> Tokenizer:
     return tokenizer
 
 
-def train_tokenizer(texts: Iterable[str], vocab: int) -> Tokenizer:
+def train_tokenizer(
+    texts: Iterable[str], vocab: int, specials: Sequence[str] = SPECIALS
+) -> Tokenizer:
     """Learn `vocab` tokens from `texts`: specials, the 256 bytes and merges."""
     tokenizer = byte_level(models.BPE())
     trainer = trainers.BpeTrainer(
         vocab_size=vocab,
-        special_tokens=[AddedToken(text, special=True) for text in SPECIALS],
+        special_tokens=[AddedToken(text, special=True) for text in specials],
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )

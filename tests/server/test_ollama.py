@@ -11,7 +11,7 @@ pytest.importorskip("starlette", reason="the extra [serve] is not installed")
 from tests.server.running import free_port
 from tests.server.scripted import CONTEXT, WIDTH
 from tests.server.serving import client_of, lines, opened
-from wgpu_backend.cli.commands.serve.loads import make_story_entry
+from wgpu_backend.cli.commands.serve.loads import make_bundled_entry
 from wgpu_backend.files.store import pull
 from wgpu_backend.server.api.ollama import routes as ollama
 from wgpu_backend.server.api.ollama.routes import make_chat_request, make_generate_request
@@ -53,7 +53,7 @@ def with_own(system="Be."):
 @pytest.fixture
 def changing(tmp_path):
     """A server whose models a test may change, with one of its own."""
-    with client_of(tmp_path, fixed={"story": make_story_entry()}) as client:
+    with client_of(tmp_path, fixed={"story": make_bundled_entry()}) as client:
         yield client
 
 

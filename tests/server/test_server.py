@@ -14,7 +14,7 @@ from tests.builders import tiny_model
 from tests.files.store.registry import Registry
 from tests.models.adapters import a_lora
 from tests.server.serving import client_of, lines
-from wgpu_backend.cli.commands.serve.loads import make_story_entry
+from wgpu_backend.cli.commands.serve.loads import make_bundled_entry
 from wgpu_backend.engine.loading import bundled
 from wgpu_backend.files.store.names import ModelName
 from wgpu_backend.files.store.store import Store
@@ -332,7 +332,7 @@ def test_keys_may_have_any_letters(tmp_path, given):
 
 
 def test_a_model_is_made_of_one_that_is_none_of_the_store(tmp_path):
-    client = client_of(tmp_path, fixed={"story": make_story_entry()})
+    client = client_of(tmp_path, fixed={"story": make_bundled_entry()})
     made = client.post("/api/create", json={"model": "own", "from": "story:latest"})
     assert lines(made)[-1] == {"status": "success"}
     shown = client.post("/api/show", json={"model": "own"}).json()

@@ -10,7 +10,7 @@ from typing import cast
 from wgpu_backend.cli.chat import Chat
 from wgpu_backend.cli.failures import UsageError
 from wgpu_backend.cli.loading import open_model
-from wgpu_backend.cli.names import STORY, exists, find_model
+from wgpu_backend.cli.names import BUNDLED, exists, find_model
 from wgpu_backend.cli.options import AdapterSettings, ModelSettings
 from wgpu_backend.cli.parameters import Value
 from wgpu_backend.cli.served_model import ServedModel, find_served
@@ -131,7 +131,7 @@ class ChatModel:
         """
         if isinstance(self.model, ServedModel):
             found = find_on_server(name, *self._arguments)
-            if found is None and (exists(name) or name == STORY):
+            if found is None and (exists(name) or name in BUNDLED):
                 raise UsageError(
                     f"{name}: the server runs this chat; use `run {name}` to open the model here"
                 )
@@ -178,21 +178,22 @@ def find_on_server(name: str, options: RunOptions, settings: ModelSettings) -> S
     plain = plain and not (adapters.loras or adapters.control_vectors or adapters.control_layers)
     # Ollama's API has `format`, a JSON schema, and no grammars.
     grammar = options.grammar is None or options.grammar.kind == "json_schema"
-    if options.local or options.images or not plain or not grammar or exists(name) or name == STORY:
+    own = exists(name) or name in BUNDLED
+    if options.local or options.images or not plain or not grammar or own:
         return None
     return find_served(name, options.keep_alive, settings.num_ctx)
 
 
 def _make_label(name: str, path: Path) -> str:
     """Return a short name for the progress bar; the name of a blob would be a digest."""
-    return path.name if exists(name) or name == STORY else name
+    return path.name if exists(name) or name in BUNDLED else name
 
 
 def fill_from_store(
     name: str, options: RunOptions, settings: ModelSettings
 ) -> tuple[RunOptions, ModelSettings]:
     """Fill options that the user did not give from the model in the store."""
-    found = None if exists(name) or name == STORY else find_stored(name)
+    found = None if exists(name) or name in BUNDLED else find_stored(name)
     if found is None:
         return options, settings
     given = select_parameters(found.parameters)

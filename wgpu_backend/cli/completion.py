@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-from wgpu_backend.cli.names import STORY
+from wgpu_backend.cli.names import BUNDLED
 
 
 def complete_model(incomplete: str) -> list[str]:
-    """Complete `story`, GGUF files, folders that contain more, and names in the store.
+    """Complete bundled models, GGUF files, folders that contain more, and names in the store.
 
     Parameters
     ----------
     incomplete : str
         Input so far.
     """
-    return [*_complete_path(incomplete, STORY, _list_models), *complete_stored(incomplete)]
+    return [*_complete_path(incomplete, BUNDLED, _list_models), *complete_stored(incomplete)]
 
 
 def complete_pipeline(incomplete: str) -> list[str]:
@@ -29,7 +29,7 @@ def complete_pipeline(incomplete: str) -> list[str]:
     """
     from wgpu_backend.images.bundled import PICTURES
 
-    return _complete_path(incomplete, PICTURES, _list_pipelines)
+    return _complete_path(incomplete, (PICTURES,), _list_pipelines)
 
 
 def complete_stored(incomplete: str) -> list[str]:
@@ -47,12 +47,14 @@ def complete_stored(incomplete: str) -> list[str]:
     return [name for name in names if name.startswith(incomplete)]
 
 
-def _complete_path(incomplete: str, own: str, among: Callable[[Path], Iterator[str]]) -> list[str]:
-    """Return completions among the bundled model's name and the names in the typed folder."""
+def _complete_path(
+    incomplete: str, own: Iterable[str], among: Callable[[Path], Iterator[str]]
+) -> list[str]:
+    """Return completions among bundled models' names and the names in the typed folder."""
     folder, _, beginning = incomplete.rpartition("/")
     start = f"{folder}/" if "/" in incomplete else ""
     found = [f"{start}{name}" for name in among(Path(start)) if name.startswith(beginning)]
-    return [own, *found] if own.startswith(incomplete) else found
+    return [*(name for name in own if name.startswith(incomplete)), *found]
 
 
 def _list_pipelines(folder: Path) -> Iterator[str]:

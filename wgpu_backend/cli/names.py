@@ -16,8 +16,11 @@ from wgpu_backend.cli.failures import UsageError, brief, describe_error, show_as
 from wgpu_backend.errors import GGUFError
 from wgpu_backend.files.gguf.file_bytes import FileBytes
 
-BUNDLED = Path(str(files("wgpu_backend"))) / "bundled" / "story.gguf"
 STORY = "story"
+# Files of the models that come with the package, by name.
+BUNDLED = {
+    name: Path(str(files("wgpu_backend"))) / "bundled" / f"{name}.gguf" for name in (STORY, "eyes")
+}
 # A path or a model's name: `llama3`, `qwen2.5:7b`, `hf.co/x/y`. One word without punctuation of a
 # sentence, so that "Why?" and "Fin." are prompts; "hello" might be a model as well.
 _NAME = re.compile(r"[\w.~/\\][\w.:/\\@+~-]*(?<![.:])", re.ASCII)
@@ -59,9 +62,9 @@ def split_model_and_prompt(first: str | None, second: str | None) -> tuple[str, 
 
 
 def _is_model(name: str) -> bool:
-    """Return whether a word is the bundled model, a stored model or a file."""
+    """Return whether a word is a bundled model, a stored model or a file."""
     return (
-        name == STORY or name.endswith(".gguf") or exists(name) or find_in_store(name) is not None
+        name in BUNDLED or name.endswith(".gguf") or exists(name) or find_in_store(name) is not None
     )
 
 
@@ -87,7 +90,7 @@ def find_model(name: str) -> Path:
     # Checkpoints are folders, which `require_file` would refuse.
     if exists(str(Path(name, "config.json"))):
         return Path(name)
-    path = BUNDLED if name == STORY else Path(name)
+    path = BUNDLED.get(name) or Path(name)
     if exists(name) and path.is_dir():
         raise UsageError(
             f"{name}: a folder without config.json; MODEL is a GGUF file, a Hugging Face folder "

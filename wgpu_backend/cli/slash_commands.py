@@ -13,7 +13,7 @@ from wgpu_backend.cli.console import print_facts, print_table, print_text, remar
 from wgpu_backend.cli.formats import make_grammar
 from wgpu_backend.cli.history import make_history_file
 from wgpu_backend.cli.model_facts import find_license, list_facts, read_template
-from wgpu_backend.cli.names import BUNDLED, STORY, exists
+from wgpu_backend.cli.names import BUNDLED, exists
 from wgpu_backend.cli.parameters import PARAMETERS
 from wgpu_backend.cli.reply import write_stats
 from wgpu_backend.cli.served_model import ServedModel
@@ -143,8 +143,8 @@ def _save_chat(chat: Chat, name: str) -> str:
     from wgpu_backend.files.store.names import ModelName
     from wgpu_backend.files.store.stored import create
 
-    file = BUNDLED if chat.source == STORY else Path(chat.source)
-    is_file = chat.source == STORY or exists(chat.source)
+    file = BUNDLED.get(chat.source) or Path(chat.source)
+    is_file = chat.source in BUNDLED or exists(chat.source)
     modelfile = Modelfile(
         # A relative path would depend on the folder in which the model is opened.
         str(file.absolute()) if is_file else chat.source,

@@ -40,14 +40,16 @@ from wgpu_backend.nn.model import Model, model_class
 from wgpu_backend.ops.sampling.host import SamplingOptions
 from wgpu_backend.ops.sampling.host.options import whole_number
 
-STORY = "story"
+STORY, EYES = "story", "eyes"
+# Models that come with the package, by name: one tells stories, one names what a picture shows.
+BUNDLED = (STORY, EYES)
 # Share of the progress for the device's self-test, if it runs.
 TEST_SHARE = 0.9
 
 
-def bundled() -> Path:
-    """Return the path of the story model that comes with the package."""
-    return Path(__file__).parent.parent / "bundled" / "story.gguf"
+def bundled(name: str = STORY) -> Path:
+    """Return the path of a model that comes with the package; see `BUNDLED` for the names."""
+    return Path(__file__).parent.parent / "bundled" / f"{name}.gguf"
 
 
 def load(
@@ -237,12 +239,15 @@ def _change(
 
 
 def _file(path: object) -> Path:
-    if path is None or path == STORY:
+    if path is None:
         return bundled()
+    if isinstance(path, str) and path in BUNDLED:
+        return bundled(path)
     if isinstance(path, str | Path):
         return Path(path)
     raise ModelError(
-        f"path: {describe(path)}, needs the path of a GGUF file or a folder, or {STORY!r}"
+        f"path: {describe(path)}, needs the path of a GGUF file or a folder, or one of "
+        f"{', '.join(BUNDLED)}"
     )
 
 

@@ -13,7 +13,7 @@ from wgpu_backend.cli.commands.quantize import note_unweighted, require_matrix
 from wgpu_backend.cli.console import note, print_text
 from wgpu_backend.cli.failures import UsageError, brief
 from wgpu_backend.cli.interrupts import Interrupts
-from wgpu_backend.cli.names import BUNDLED, STORY, require_file, require_writable
+from wgpu_backend.cli.names import BUNDLED, require_file, require_writable
 from wgpu_backend.cli.options import Debug, ImportanceMatrix, Threads
 from wgpu_backend.cli.progress import bar
 from wgpu_backend.cli.store import open_store
@@ -142,8 +142,8 @@ def _create_model(name: str, modelfile: Path) -> None:
         raise UsageError(f"--file: {modelfile}: not UTF-8") from None
     parsed_file = parse_modelfile(text)
     # The store has no model of this name; it comes with the package.
-    if parsed_file.base == STORY:
-        parsed_file.base = str(BUNDLED)
+    if own := BUNDLED.get(str(parsed_file.base)):
+        parsed_file.base = str(own)
     store, parsed = open_store(), ModelName.parse(name)
     folder = modelfile.parent / Path(str(parsed_file.base)).expanduser()
     if not (folder / "config.json").is_file():

@@ -177,8 +177,8 @@ def read_number(variable: str, default: int, most: int = 1 << 30) -> int:
     return int(text)
 
 
-def make_story_entry() -> Stored:
-    """Return the bundled model as an entry of the store."""
+def make_bundled_entry(name: str = STORY) -> Stored:
+    """Return a bundled model as an entry of the store."""
     from wgpu_backend.files.store.files import sha256
     from wgpu_backend.files.store.manifest import CONFIG_TYPE, LAYER_TYPE, Layer, Manifest
     from wgpu_backend.files.store.names import ModelName
@@ -186,11 +186,12 @@ def make_story_entry() -> Stored:
     from wgpu_backend.files.store.stored import Stored, file_details
 
     # The bundled file has no manifest in a store, and the APIs list a digest.
-    digest, facts = sha256(BUNDLED), BUNDLED.stat()
+    path = BUNDLED[name]
+    digest, facts = sha256(path), path.stat()
     layer = Layer(LAYER_TYPE + "model", f"sha256:{digest}", facts.st_size)
     manifest = Manifest(Layer(CONFIG_TYPE, f"sha256:{digest}", 0), (layer,))
-    entry = Entry(ModelName.parse(STORY), manifest, digest, facts.st_mtime)
-    return Stored(entry, BUNDLED, details=file_details(BUNDLED))
+    entry = Entry(ModelName.parse(name), manifest, digest, facts.st_mtime)
+    return Stored(entry, path, details=file_details(path))
 
 
 def find_pipelines(folders: Sequence[Path]) -> dict[str, Path]:

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 from wgpu_backend.cli.commands.serve.loads import (
     find_pipelines,
     list_devices,
+    make_bundled_entry,
     make_load_settings,
-    make_story_entry,
     require_known,
 )
 from wgpu_backend.cli.commands.serve.options import (
@@ -29,7 +29,7 @@ from wgpu_backend.cli.commands.serve.options import (
 )
 from wgpu_backend.cli.console import log_as_notes, note
 from wgpu_backend.cli.failures import UsageError, brief, describe_error
-from wgpu_backend.cli.names import STORY
+from wgpu_backend.cli.names import BUNDLED
 from wgpu_backend.cli.options import ModelSettings
 from wgpu_backend.cli.store import find_signing_key, open_store
 from wgpu_backend.errors import StoreError
@@ -147,7 +147,7 @@ def _make_settings(
     }
     return Serving(
         open_store(),
-        fixed={STORY: make_story_entry()},
+        fixed={name: make_bundled_entry(name) for name in BUNDLED},
         version=__version__,
         keep_seconds=_parse_keep_alive(os.environ.get("OLLAMA_KEEP_ALIVE") or "5m"),
         pictures=find_pipelines(options.pictures),
