@@ -20,7 +20,7 @@ from wgpu_backend import __version__
 from wgpu_backend.cli import drivers, loading, names
 from wgpu_backend.cli.commands import bench, profile
 from wgpu_backend.device.adapters import Devices
-from wgpu_backend.engine.loading import bundled
+from wgpu_backend.engine.loading import BUNDLED, bundled
 
 CPU = ("--device", "cpu")
 GREEDY = ("--temperature", "0", "--num-predict", "8", *CPU)
@@ -273,8 +273,9 @@ def test_beside_a_driver_of_nvidia_another_one_is_no_help(
     assert "mesa" not in hint.lower()
 
 
-def test_the_story_model_is_the_one_that_load_takes_by_itself() -> None:
-    assert names.BUNDLED.samefile(bundled())
+def test_bundled_models_are_those_of_load() -> None:
+    assert tuple(names.BUNDLED) == BUNDLED
+    assert all(path.samefile(bundled(name)) for name, path in names.BUNDLED.items())
 
 
 @pytest.mark.slow

@@ -48,7 +48,7 @@ def offered(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
     "command", [("run",), ("show",), ("tokenize",), ("bench",), ("bench", "-m"), ("graph",)]
 )
 def test_models_are_offered(offered: Offers, command: tuple[str, ...]) -> None:
-    assert offered(*command, "") == ["story", "a.gguf", "models/c.gguf", "tale"]
+    assert offered(*command, "") == ["story", "eyes", "a.gguf", "models/c.gguf", "tale"]
 
 
 @pytest.mark.usefixtures("folder")

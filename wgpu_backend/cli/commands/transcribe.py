@@ -51,7 +51,10 @@ def transcribe(
         ),
     ] = None,
     format: Annotated[
-        Format, typer.Option("--format", metavar="NAME", help="text, json, srt, vtt, verbose_json.")
+        Format,
+        typer.Option(
+            "--format", metavar="NAME", help="Format: text, json, srt, vtt, verbose_json."
+        ),
     ] = Format.TEXT,
     language: Annotated[
         str | None,
@@ -61,7 +64,7 @@ def transcribe(
     ] = None,
     task: Annotated[
         Task,
-        typer.Option("--task", metavar="NAME", help="transcribe, or translate into English."),
+        typer.Option("--task", metavar="NAME", help="Task: transcribe, or translate into English."),
     ] = Task.TRANSCRIBE,
     timestamps: Annotated[
         bool, typer.Option("--timestamps", help="Write times before each line of text.")
@@ -72,7 +75,7 @@ def transcribe(
     device: Device = None,
     debug: Debug = False,
 ) -> None:
-    """Transcribe a sound file as text, a line for each segment, or as subtitles."""
+    """Transcribe a sound file as text or as subtitles."""
     from wgpu_backend.cli.loading import find_device
     from wgpu_backend.engine.speech import Options, load, write
     from wgpu_backend.files.media.sounds import load_sound
