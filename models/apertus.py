@@ -16,7 +16,7 @@ from wgpu_backend.nn.model import architecture
 
 @architecture("apertus")
 class Apertus(Decoder):
-    """Apertus, which rotates halves with the factors of Llama 3."""
+    """Apertus, with RoPE of a head's halves, scaled by Llama 3's factors."""
 
     def layer(self, config: nn.LayerConfig) -> nn.DecoderLayer:
         """Build Llama's layer with an activation of its own."""

@@ -59,7 +59,7 @@ class Bert(Encoder):
 
 @architecture("nomic-bert")
 class NomicBert(Bert):
-    """Nomic Embed, which rotates halves."""
+    """Nomic Embed, with RoPE of a head's halves."""
 
     def layer(self, config: nn.LayerConfig) -> nn.DecoderLayer:
         """Build BERT's layer with RoPE and a gate."""
@@ -94,7 +94,7 @@ class NomicBertMoe(Bert):
 
 @architecture("jina-bert-v3")
 class JinaBertV3(Bert):
-    """Jina Embeddings v3, which rotates halves."""
+    """Jina Embeddings v3, with RoPE of a head's halves."""
 
     def layer(self, config: nn.LayerConfig) -> nn.DecoderLayer:
         """Build BERT's layer with RoPE."""

@@ -17,7 +17,7 @@ from wgpu_backend.nn.model import architecture
 
 @architecture("command-r")
 class CommandR(Decoder):
-    """Command R, which rotates adjacent pairs."""
+    """Command R, with RoPE of adjacent pairs."""
 
     norm = nn.LayerNorm
     rope_interleaved = True

@@ -17,7 +17,7 @@ from wgpu_backend.nn.model import architecture
 
 @architecture("deepseek2")
 class DeepSeek2(Decoder):
-    """DeepSeek V2 and V3, which rotate adjacent pairs."""
+    """DeepSeek V2 and V3, with RoPE of adjacent pairs."""
 
     rope_interleaved = True
 

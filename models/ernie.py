@@ -13,7 +13,7 @@ from wgpu_backend.nn.model import architecture
 
 @architecture("ernie4_5")
 class Ernie(Decoder):
-    """ERNIE 4.5, which rotates adjacent pairs."""
+    """ERNIE 4.5, with RoPE of adjacent pairs."""
 
     rope_interleaved = True
 

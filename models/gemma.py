@@ -21,7 +21,7 @@ AFTER = ("post_attention_norm", "post_ffw_norm")
 
 @architecture("gemma")
 class Gemma(Decoder):
-    """Gemma, which rotates halves."""
+    """Gemma, with RoPE of a head's halves."""
 
     def __init__(self, backend: Backend) -> None:
         super().__init__(backend)

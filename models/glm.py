@@ -16,7 +16,7 @@ from wgpu_backend.nn.model import architecture
 
 @architecture("chatglm")
 class ChatGLM(Decoder):
-    """ChatGLM 3 and GLM 4, which rotate adjacent pairs."""
+    """ChatGLM 3 and GLM 4, with RoPE of adjacent pairs."""
 
     rope_interleaved = True
 
@@ -45,7 +45,7 @@ class GLM4(ChatGLM):
 
 @architecture("glm4moe")
 class GLM4Moe(Decoder):
-    """GLM 4.5 and 4.5V, which rotate halves; the larger models normalise queries and keys."""
+    """GLM 4.5 and 4.5V, with RoPE of halves; the larger models normalise queries and keys."""
 
     sectioning = "blocks"
 

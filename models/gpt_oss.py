@@ -14,7 +14,7 @@ from wgpu_backend.nn.model import architecture
 
 @architecture("gpt-oss")
 class GptOss(Decoder):
-    """gpt-oss, which rotates halves, with YaRN."""
+    """gpt-oss, with RoPE of the two halves of a head, and YaRN."""
 
     def layer(self, config: nn.LayerConfig) -> nn.DecoderLayer:
         """Build Llama's layer, with another name for the second norm."""

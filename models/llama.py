@@ -79,7 +79,7 @@ class SmolLM3(Llama):
 
 @architecture("seed_oss")
 class SeedOss(Decoder):
-    """ByteDance's Seed-OSS: biases of queries, keys and values, and halves rotated."""
+    """ByteDance's Seed-OSS: biases of queries, keys and values, and RoPE of a head's halves."""
 
     def layer(self, config: nn.LayerConfig) -> nn.Layer:
         """Build Llama's layer, with another name for the second norm."""

@@ -21,7 +21,7 @@ GROWTH = 0.1
 
 @architecture("llama4")
 class Llama4(Decoder):
-    """Llama 4, which rotates adjacent pairs; the largest does not normalise queries and keys."""
+    """Llama 4, with RoPE of adjacent pairs; the largest does not normalise queries and keys."""
 
     rope_interleaved = True
 

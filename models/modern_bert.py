@@ -64,7 +64,7 @@ class ModernBert(Encoder):
 
 @architecture("eurobert")
 class EuroBert(Encoder):
-    """EuroBERT, which rotates halves."""
+    """EuroBERT, with RoPE of a head's halves."""
 
     def layer(self, config: nn.LayerConfig) -> nn.DecoderLayer:
         """Build Llama's layer, not causal."""
@@ -82,6 +82,6 @@ class NeoBert(EuroBert):
 
 @architecture("llama-embed")
 class LlamaEmbed(EuroBert):
-    """Llama Nemotron Embed, which rotates adjacent pairs."""
+    """Llama Nemotron Embed, with RoPE of adjacent pairs."""
 
     rope_interleaved = True

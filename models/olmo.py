@@ -16,7 +16,7 @@ from wgpu_backend.nn.model import architecture
 
 @architecture("olmo")
 class Olmo(Decoder):
-    """OLMo, which rotates adjacent pairs and has no biases."""
+    """OLMo, with RoPE of adjacent pairs and no biases."""
 
     # Its norms have no weights, so that files have none to load.
     norm = nn.PlainLayerNorm

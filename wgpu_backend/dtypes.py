@@ -51,7 +51,7 @@ class DType:
     def nbytes(self, elements: int) -> int:
         """Return the bytes of `elements` elements, a multiple of the block."""
         if elements % self.block:
-            raise DTypeError(f"{self.name}: {elements} elements, blocks hold {self.block}")
+            raise DTypeError(f"{self.name}: {elements} elements, needs a multiple of {self.block}")
         return elements // self.block * self.block_nbytes
 
 

@@ -61,7 +61,7 @@ def test_a_damaged_manifest_is_told(cli: Cli, library: Path) -> None:
     path.write_text("{")
     for asked in (("show", "broken"), ("show", "broken", "--modelfile"), ("run", "broken", "Hi")):
         told = cli(*asked)
-        assert (told.code, f"{path}: no manifest: " in told.err) == (FAILED, True), told.err
+        assert (told.code, f"{path}: not a manifest: " in told.err) == (FAILED, True), told.err
 
 
 def test_a_model_is_made_from_the_bundled_one(cli: Cli, library: Path) -> None:

@@ -61,7 +61,7 @@ def test_a_device_may_be_its_position_or_itself():
     assert LIST.find(2) is LIST[2]
     assert LIST.find(LIST[3]) is LIST[3]
     for strange in (1.5, True, None, b"cpu"):
-        with pytest.raises(DeviceError, match="names none, needs an id"):
+        with pytest.raises(DeviceError, match="names no device, needs an id"):
             LIST.find(strange)
 
 

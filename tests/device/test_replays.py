@@ -141,7 +141,7 @@ def test_without_anything_given_or_read(either: Device):
 @pytest.mark.parametrize("count", [0, -1, TIMES + 1])
 def test_more_than_there_is_room_for_is_refused(device: Device, count: int):
     program, _ = counting(device)
-    with pytest.raises(DeviceError, match=f"counting: {count} replays at once, 1 to 3 are there"):
+    with pytest.raises(DeviceError, match=f"counting: {count} replays at once, needs 1 to 3"):
         program.replays(count)
 
 

@@ -207,7 +207,7 @@ def test_two_loops_side_by_side_unroll_each(compose):
     [
         (
             "// @unroll\nlet x = 1;",
-            "main.wgsl:2: @unroll stands above 'let x = 1;', needs a counted",
+            "main.wgsl:2: @unroll is above 'let x = 1;', needs a counted",
         ),
         ("// @unroll\nfor (var i = 0u; i < n; i++) {\n}", r"main\.wgsl:1: .* bounds, n is n"),
         ("// @unroll\nfor (var i = 0u; i < 2u; i++) {\n  }", "no closing brace"),

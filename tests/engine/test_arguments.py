@@ -102,7 +102,7 @@ def test_a_text_alone_is_what_the_user_says():
         ({"path": 5}, ModelError, r"path: 5 \(int\), needs the path of a GGUF file or a folder"),
         ({"path": b"story"}, ModelError, "path: b'story'"),
         ({"path": Path("no.gguf")}, BackendError, "no.gguf"),
-        ({"device": 1.5}, DeviceError, r"device 1\.5: a float names none, needs an id"),
+        ({"device": 1.5}, DeviceError, r"device 1\.5: a float names no device, needs an id"),
         ({"device": 99}, DeviceError, "device 99: no such device"),
         ({"kv_dtype": 3}, DTypeError, "kv_dtype: 3"),
         ({"kv_dtype": "f17"}, DTypeError, "dtype 'f17': known are"),

@@ -197,7 +197,7 @@ def test_sizes_of_areas():
     assert pictures.floor_size((70, 129), 16) == (64, 128)
     assert pictures.limit_area(Image.new("RGB", (400, 100)), 10_000).size == (200, 50)
     assert pictures.limit_area(Image.new("RGB", (40, 10)), 10_000).size == (40, 10)
-    with pytest.raises(OptionError, match="15 x 40 pixels, needs 16 a side"):
+    with pytest.raises(OptionError, match="15 x 40 pixels, needs at least 16 on each side"):
         pictures.floor_size((15, 40), 16)
 
 

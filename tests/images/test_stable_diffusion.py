@@ -374,7 +374,7 @@ def test_tiles_fit_into_bindings_and_the_budget(full):
     side = tiling.tile_side(Session(full), 8, 256)
     limit = min(full.capabilities.max_binding_nbytes, tiling.BUDGET)
     assert 4 * 256 * (8 * side) ** 2 <= limit < 4 * 256 * (8 * (side + 8)) ** 2
-    with pytest.raises(OptionError, match="8 latents a side need"):
+    with pytest.raises(OptionError, match="8 latents a side needs"):
         tiling.tile_side(host, 64, 256)
 
 

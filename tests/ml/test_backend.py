@@ -169,7 +169,7 @@ def test_a_kind_of_ones_own_is_registered_once(path: Path, monkeypatch: pytest.M
     with new_backend(path, params, name="mine") as opened:
         opened.load()
     assert given == [params]
-    with pytest.raises(ValueError, match="backend mine: registered already"):
+    with pytest.raises(ValueError, match="backend mine: already registered"):
         register_backend("mine", make)
 
 
@@ -278,7 +278,7 @@ def test_bytes_must_be_as_many_as_the_shape_needs(context: Context, dtype, shape
 
 
 def test_half_a_block_is_refused(context: Context):
-    with pytest.raises(DTypeError, match="q8_0: 33 elements, blocks hold 32"):
+    with pytest.raises(DTypeError, match="q8_0: 33 elements, needs a multiple of 32"):
         context.from_bytes(Q8_0, bytes(35), 33)
 
 

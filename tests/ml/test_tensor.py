@@ -200,7 +200,7 @@ INDICES = [
 REFUSED = [
     (np.s_[::0], ShapeError, "step 0, needs at least 1"),
     (np.s_[::-1], ShapeError, "step -1, needs at least 1; take_axes"),
-    (np.s_[..., ...], ShapeError, r"\.\.\. stands in 2 places"),
+    (np.s_[..., ...], ShapeError, r"2 of \.\.\., needs at most one"),
     ([0, 1], DTypeError, r"\[0, 1\], needs integers.* rows.*take_along_axis.*where"),
     (np.array([0, 1]), DTypeError, r"array\(\[0, 1\]\), needs integers"),
     (True, DTypeError, "True, needs integers"),

@@ -320,7 +320,7 @@ def test_too_few_bindings_keep_norms_apart(able, seed, monkeypatch):
     assert "rope_attention" not in ran(nine, monkeypatch, RULES, layer(seed, value_apart=True))[0]
     with Context(ten) as context:
         given = operands(context, seed, SHAPES[0], F16, 5)
-        with pytest.raises(DeviceError, match=r"shows 10 buffers at once, needs 11, "):
+        with pytest.raises(DeviceError, match=r"binds 10 buffers at once, needs 11, "):
             given.fused(SHAPES[0], False, eps=0.1).numpy()
 
 

@@ -100,8 +100,11 @@ def test_histories_are_taken_as_models_wrote_them(client):
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        ({"tools": [{"type": "function", "function": "x"}]}, "tools[0]: needs a function"),
-        ({"tools": [{"type": "function", "function": {"name": ""}}]}, "tools[0]: needs a function"),
+        ({"tools": [{"type": "function", "function": "x"}]}, "tools[0].function: needs an object"),
+        (
+            {"tools": [{"type": "function", "function": {"name": ""}}]},
+            "tools[0].function: needs an object",
+        ),
         ({"tools": [{"type": 5, "name": "x"}]}, "tools[0].type: '5', needs a string"),
         (
             {"tools": [{"function": {"name": "x", "parameters": 5}}]},
@@ -117,7 +120,7 @@ def test_histories_are_taken_as_models_wrote_them(client):
                 "tools": [WEATHER],
                 "tool_choice": {"type": "allowed_tools", "mode": "auto", "tools": ["x"]},
             },
-            "is none of the tools",
+            "is not among the tools",
         ),
         ({"messages": [{"role": "assistant", "tool_calls": 5}]}, "tool_calls: '5', needs a list"),
         ({"messages": [{"role": "assistant", "tool_calls": True}]}, "tool_calls: 'True'"),

@@ -385,7 +385,7 @@ def test_a_prefix_stands_in_front_of_all_paths(tmp_path):
         assert found.status_code == 200
         for path in ("/health", "/llm/xhealth", "/llm"):
             wrong = client.get(path)
-            assert (wrong.status_code, "needs /llm/x in front" in wrong.text) == (404, True)
+            assert (wrong.status_code, "needs the prefix /llm/x" in wrong.text) == (404, True)
         stranger = client.get("/health", headers={"Origin": "https://c.d"})
         assert stranger.status_code == 403
         assert "access-control-allow-origin" not in stranger.headers

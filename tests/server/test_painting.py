@@ -98,7 +98,7 @@ def test_files_come_as_forms_and_openai_s_masks_are_clear(client):
     ("texts", "told"),
     [
         ({"n": "many"}, "n: 'many', needs a whole number"),
-        ({"image": "?"}, "image: is there twice, once is known"),
+        ({"image": "?"}, "image: given twice, needs one"),
     ],
 )
 def test_forms_that_are_wrong(client, texts, told):
@@ -125,12 +125,12 @@ def test_forms_that_are_damaged_or_not_taken(client):
         (MAKE, {**SHORT, "size": "5000x64"}, 400, "needs WIDTHxHEIGHT of 1 to 4096"),
         (MAKE, {**SHORT, "size": "large"}, 400, "'large', needs WIDTHxHEIGHT"),
         (MAKE, {**SHORT, "response_format": "url"}, 400, "needs one of b64_json"),
-        (MAKE, {**SHORT, "model": "tale"}, 404, "model 'tale' not found, or makes no pictures"),
+        (MAKE, {**SHORT, "model": "tale"}, 404, "model 'tale' not found, or not an image model"),
         (EDIT, {**SHORT, "image": "?"}, 400, "image: is not base64"),
         (EDIT, {**SHORT, "image": given()[:60]}, 400, "damaged image"),
         (EDIT, {**SHORT, "image": "aGVsbG8="}, 400, "not an image, needs PNG"),
         (OLLAMA, {**ASKED, "width": 4097}, 400, "width: 4097, needs 1 to 4096"),
-        (OLLAMA, {**ASKED, "images": [given()] * 2}, 400, "2 pictures, at most 1"),
+        (OLLAMA, {**ASKED, "images": [given()] * 2}, 400, "2 pictures, needs at most 1"),
         (OLLAMA, {**ASKED, "model": "tale"}, 400, "only models of pictures have it"),
     ],
 )

@@ -81,7 +81,7 @@ def test_what_was_erased_is_read_again(client):
         ("1?action=save", {"filename": "/etc/a"}, "filename"),
         ("1?action=restore", {"filename": "..\\a"}, "filename"),
         ("1?action=restore", {"filename": "none.bin"}, "no file 'none.bin'"),
-        ("0?action=save", {"filename": "a"}, "slot 0: holds nothing"),
+        ("0?action=save", {"filename": "a"}, "slot 0: is empty"),
     ],
 )
 def test_what_is_wrong_is_told(client, path, body, message):

@@ -94,7 +94,7 @@ def test_a_stream_has_an_event_for_each_segment(made, sound):
         ({"language": "fr"}, 400, "language: 'fr' is unknown to the model, needs one of en, de"),
         ({"response_format": "doc"}, 400, "response_format: 'doc', needs one of text, json"),
         ({"temperature": "3"}, 400, "temperature: 3, needs 0 to 1"),
-        ({"timestamp_granularities[]": "word"}, 400, "'word', segment is known"),
+        ({"timestamp_granularities[]": "word"}, 400, "'word', only segment is supported"),
         ({"include[]": "logprobs"}, 400, "include is refused"),
     ],
 )

@@ -158,7 +158,7 @@ def test_llama_servers_grammar_and_schema(client):
         (
             "/v1/chat/completions",
             {"tools": [TOOL], "tool_choice": {"type": "function", "function": {"name": "no"}}},
-            "'no' is none of the tools",
+            "'no' is not among the tools",
         ),
         ("/completion", {"grammar": "root ::= x", "json_schema": {}}, "needs one"),
         ("/completion", {"grammar": "root ::= (", "json_schema": None}, "gbnf grammar:"),

@@ -72,7 +72,9 @@ class Compiled(Generic[P, R]):
         given = list(leaves(arguments))
         sessions = {id(a.session): a.session for a in given}
         if len(sessions) > 1:
-            raise ContextError("compile: arguments lie on several devices; use to_device")
+            raise ContextError(
+                "compile: arguments are on several devices, needs one; use to_device"
+            )
         # Called by a function that is being traced, it becomes a part of that trace.
         if any(a.session.is_traced(a.node) for a in given):
             return self._function(*args, **kwargs)

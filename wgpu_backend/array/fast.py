@@ -109,7 +109,9 @@ def rope(
             "no larger than the last"
         )
     if (base is None) == (freqs is None):
-        raise OptionError(f"rope: base {base}, freqs {freqs is not None}, needs one of both")
+        raise OptionError(
+            f"rope: base {base}, freqs {freqs is not None}, needs either a base or freqs"
+        )
     batch, tokens, cols = shape[0], shape[-2], shape[-1]
     heads = math.prod(shape[1:-2])
     positions = _positions(node, offset, batch, tokens)

@@ -198,7 +198,7 @@ def _lengths_and_axes(
     places = [normalise_axis(name, node, a) for a in given]
     lengths = [x.shape[a] for a in places] if s is None else list(s)
     if len(lengths) != len(places) or (not places and name.startswith(("r", "ir"))):
-        raise ShapeError(f"{name}: lengths {s} of axes {axes}, {x.shape}, needs one an axis")
+        raise ShapeError(f"{name}: lengths {s} of axes {axes}, {x.shape}, needs one for each axis")
     return lengths, places
 
 

@@ -98,7 +98,7 @@ def _fill_ellipsis(shape: Shape, index: Any) -> list[Any]:
     if taken > len(shape):
         raise OutOfRange(f"index: {taken} indices, {shape} has {len(shape)} axes")
     if len(dots) > 1:
-        raise OutOfRange(f"index: ... stands in {len(dots)} places, needs one at most")
+        raise OutOfRange(f"index: {len(dots)} of ..., needs at most one")
     at = dots[0] if dots else len(given)
     return [*given[:at], *[slice(None)] * (len(shape) - taken), *given[at + 1 :]]
 

@@ -381,7 +381,7 @@ def norm(x: Array, /, ord: Any = None, axis: Axis = None, keepdims: bool = False
     if given is None and x.ndim == 2:
         given = (0, 1)
     if given is None and x.ndim > 2:
-        raise OptionError(f"norm: ord {ord!r} of {x.shape}, needs an axis or two")
+        raise OptionError(f"norm: ord {ord!r} of {x.shape}, needs axis=, one axis or two")
     if not isinstance(given, tuple) or len(given) == 1:
         if isinstance(ord, str):
             raise OptionError(f"norm: ord {ord!r} of vectors, needs a number")

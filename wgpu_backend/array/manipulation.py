@@ -177,7 +177,9 @@ def join_nodes(nodes: Sequence[Node], axis: int) -> Node:
     shapes = [n.spec.shape for n in nodes]
     rest = {(*s[:axis], *s[axis + 1 :]) for s in shapes}
     if len(rest) > 1 or len({len(s) for s in shapes}) > 1:
-        raise ShapeError(f"concat: {shapes} differ beyond axis {axis}")
+        raise ShapeError(
+            f"concat: {shapes} differ in other axes than {axis}, needs the same extents there"
+        )
     three = [split_around(n, axis)[0] for n in nodes]
     # Joining one after another would copy the first array n - 1 times; a tree copies each log2(n)
     # times.

@@ -288,7 +288,9 @@ def _parse_subscripts(subscripts: str, operands: tuple[Array, ...]) -> tuple[lis
     for part in [*parts, right]:
         letters = part.replace("...", "", 1)
         if letters and not (letters.isascii() and letters.isalpha()):
-            raise ShapeError(f"einsum: {part!r} in {subscripts!r}, needs letters and one ...")
+            raise ShapeError(
+                f"einsum: {part!r} in {subscripts!r}, needs letters and at most one ..."
+            )
     widths = [x.ndim - len(p.replace("...", "")) for p, x in zip(parts, operands, strict=True)]
     for part, width, x in zip(parts, widths, operands, strict=True):
         if width < 0 or (width and "..." not in part):

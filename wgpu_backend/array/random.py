@@ -49,7 +49,7 @@ class _Sequence:
             self._words = np.array(keys.key_words(seed), np.uint32)
 
     def following(self) -> Any:
-        """Return the words of the next key, and split the rest of the sequence off."""
+        """Return the two words of the next key, and advance the sequence by a split."""
         if self._words is None:
             # As MLX: without a seed, the time in microseconds.
             self.begin(time.time_ns() // 1000 % 2**64)
@@ -204,7 +204,9 @@ def categorical(
     """
     node = to_floats(as_node("categorical", logits))
     if shape is not None and num_samples is not None:
-        raise ShapeError(f"categorical: shape {shape} and {num_samples} samples, needs one of both")
+        raise ShapeError(
+            f"categorical: shape {shape} and {num_samples} samples, needs only one of them"
+        )
     wanted = None if shape is None else extents("categorical", shape)
     at = node.spec.axis(axis, "categorical")
     if 0 < node.spec.size == node.spec.shape[at]:

@@ -90,7 +90,7 @@ def median(x: Array, /, axis: int | tuple[int, ...] | None = None, keepdims: boo
     ordered = sort(rows)
     count = ordered.shape[-1]
     if not count:
-        raise ShapeError(f"median: axes {axes} of {x.shape} have no values")
+        raise ShapeError(f"median: axes {axes} of {x.shape} have no values, needs at least 1")
     low, high = ordered[..., (count - 1) // 2], ordered[..., count // 2]
     # Halves are added, since the sum of two f16 may overflow.
     halves = low if count % 2 else low * 0.5 + high * 0.5

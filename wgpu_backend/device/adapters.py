@@ -269,8 +269,8 @@ def _search_text(text: object) -> str:
     """Return the text by which to search for a device: a name, or its position."""
     if isinstance(text, bool) or not isinstance(text, str | int):
         raise DeviceError(
-            f"device {text!r}: a {type(text).__name__} names none, needs an id, a kind, a part of "
-            "a name, a position, or a DeviceInfo"
+            f"device {text!r}: a {type(text).__name__} names no device, needs an id, a kind, "
+            "a part of a name, a position, or a DeviceInfo"
         )
     return str(text)
 

@@ -189,7 +189,7 @@ class Binder:
             ):
                 raise DeviceError(
                     f"{subject}: {binding.buffer} is bound {uses[id(binding.buffer)]} and "
-                    f"{decl.access}, one dispatch may do one of them"
+                    f"{decl.access}, needs only one of these in a dispatch"
                 )
         return ranges
 

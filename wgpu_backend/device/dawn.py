@@ -277,11 +277,11 @@ class DawnMapping:
         buffer, self._buffer = self._buffer, None
         native.wait_for(self._future)
         if self._statuses != [native.lib.WGPUMapAsyncStatus_Success]:
-            raise RuntimeError(f"buffer not mapped, status {self._statuses}")
+            raise RuntimeError(f"mapping the buffer failed, status {self._statuses}")
         raw = buffer._internal
         pointer = native.lib.wgpuBufferGetConstMappedRange(raw, 0, self._nbytes)
         if not pointer:
-            raise RuntimeError("buffer not mapped any more")
+            raise RuntimeError("the buffer was unmapped before it was read")
         data = bytes(native.ffi.buffer(pointer, self._nbytes))
         native.lib.wgpuBufferUnmap(raw)
         return data

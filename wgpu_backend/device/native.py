@@ -296,7 +296,7 @@ class Mapping:
         lib, ffi = self._native.lib, self._native.ffi
         buffer, self._buffer = self._buffer, None
         if self._answers != [lib.WGPUMapAsyncStatus_Success]:
-            raise RuntimeError(f"buffer not mapped, status {self._answers}")
+            raise RuntimeError(f"mapping the buffer failed, status {self._answers}")
         with self._present(buffer):
             raw = buffer._internal
             pointer = lib.wgpuBufferGetMappedRange(raw, 0, self._nbytes)

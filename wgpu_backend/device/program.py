@@ -161,7 +161,7 @@ class Program:
             As `replay`; of several submits some may have been made.
         """
         if not 1 <= count <= self.times:
-            raise DeviceError(f"{self.label}: {count} replays at once, 1 to {self.times} are there")
+            raise DeviceError(f"{self.label}: {count} replays at once, needs 1 to {self.times}")
         with self._queue.enter(self.label):
             self._check()
             with self._queue.translate_errors(self.label):

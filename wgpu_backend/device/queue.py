@@ -151,7 +151,7 @@ class Queue:
             why = ", the interpreter is ending" if is_over() else ""
             raise DeviceError(f"{subject}: the device is closed{why}")
         if self.lost:
-            raise DeviceLost(f"{subject}: the driver gave the device up; open a new one")
+            raise DeviceLost(f"{subject}: the driver lost the device; open a new one")
 
     def translate_errors(self, subject: str) -> AbstractContextManager[None]:
         """Raise our exceptions for wgpu's, and find out whether the device was lost."""

@@ -44,7 +44,7 @@ class Ring:
         if data.nbytes != times * nbytes or nbytes % 4:
             needed = f"{times} times {nbytes}" if times > 1 else nbytes
             raise DeviceError(
-                f"{subject}: given {data.nbytes} bytes for {needed}, a multiple of 4 is needed"
+                f"{subject}: given {data.nbytes} bytes for {needed}, needs a multiple of 4"
             )
         self._data = data.cast("B")
         self._buffer: Buffer | None = None

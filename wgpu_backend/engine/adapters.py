@@ -92,7 +92,7 @@ def _read(file: GGUFFile, base: GGUFFile, count: int) -> Directions:
         kind, _, number = name.partition(".")
         if kind != "direction" or not (number.isascii() and number.isdecimal()):
             raise ModelError(
-                f"{file.path}: tensor {name}: a control vector has direction.1, … alone"
+                f"{file.path}: tensor {name}: unexpected, a control vector has only direction.1, …"
             )
         layer = int(number)
         if not 0 < layer < count:
@@ -425,7 +425,9 @@ def _require_known(file: GGUFFile) -> None:
 def _pair(file: GGUFFile, base: GGUFFile, name: str) -> Pair:
     for has, needs in ((A, B), (B, A)):
         if name + needs not in file.tensors:
-            raise ModelError(f"{file.path}: tensor {name}{has} is there, {name}{needs} is missing")
+            raise ModelError(
+                f"{file.path}: tensor {name}{has} is in the file, {name}{needs} is missing"
+            )
     weight = base.tensors.get(name)
     if weight is None:
         raise ModelError(f"{file.path}: tensor {name}{A}: the model {base.path} has no {name}")

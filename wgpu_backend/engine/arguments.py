@@ -50,7 +50,7 @@ def check_options(
         value = given.pop(name, None)
         if value is not None and of_call[name] is not None:
             raise OptionError(
-                f"{name}: {of_call[name]!r}, and {value!r} in options; say it in one place"
+                f"{name}: {of_call[name]!r}, and {value!r} in options; give it only once"
             )
         of_call[name] = of_call[name] if value is None else value
     sampling = options if isinstance(options, SamplingOptions) else SamplingOptions(**given)  # pyright: ignore[reportArgumentType] it checks them

@@ -330,7 +330,7 @@ class LanguageModel(Answers):
             if parts:
                 name = "images" if images else "audio"
                 raise OptionError(
-                    f"{name}: need a text, which says where they stand, not token ids"
+                    f"{name}: need a text prompt, which marks their places, not token ids"
                 )
             return Prompt([*tokens])
         if not parts:
@@ -593,7 +593,7 @@ class LanguageModel(Answers):
         if not 0 <= layer < layers:
             raise OptionError(f"layer: {layer}, the model has 0 to {layers - 1}")
         if self.model.prompt_encoder() is not None:
-            raise ModelError("attention: of a model with an encoder before it cannot be shown")
+            raise ModelError("attention: not supported for encoder-decoder models")
         turn = self._session.calls.take
         session = self._session
         return turn(lambda: self._sessions.alone(session, lambda: self._attend(ids, layer)))

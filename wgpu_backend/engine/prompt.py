@@ -126,7 +126,7 @@ class Prompter:
         given = chat_template_kwargs or {}
         if taken := _PARAMETERS.intersection(given):
             raise TemplateError(
-                f"chat: chat_template_kwargs has {min(taken)}, needs it as a parameter"
+                f"chat: chat_template_kwargs has {min(taken)}, pass it as a parameter of chat"
             )
         return self.template.render(
             self._shield(name_calls(self.template.source, messages)),
@@ -216,7 +216,7 @@ def _check(number: int, message: object, kinds: Sequence[str]) -> None:
         kind = cast("Message", part).get("type") if isinstance(part, Mapping) else part
         if kind not in kinds:
             raise TemplateError(
-                f"chat: message {number} has a part of type {str(kind)[:60]!r}, needs text alone"
+                f"chat: message {number} has a part of type {str(kind)[:60]!r}, needs text"
             )
         if kind != "text" and not {str(kind), "number"}.intersection(cast("Message", part)):
             raise TemplateError(

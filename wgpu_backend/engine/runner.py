@@ -286,7 +286,7 @@ class Runner:
         if wrong := find_unknown(shape.inputs, known):
             raise ContextError(
                 f"run: input {wrong[0]!r} is unknown to {type(self.model).__name__}, "
-                f"which takes {', '.join(known) or 'tokens alone'}"
+                f"which takes {', '.join(known) or 'only tokens'}"
             )
 
     def _batch(self, context: Context, shape: BatchShape) -> Batch:

@@ -75,7 +75,7 @@ def build(context: Context, logits: Tensor, plan: Plan, token_slots: Tensor) -> 
     """
     if plan.kind == "host":
         raise BackendError(
-            "sampling graph: the plan is to sample on the host; read the logits back"
+            "sampling graph: these options are sampled on the host; read the logits back"
         )
     rows = logits.dim(0)
     sampling = context.input(SAMPLING, (rows, len(SamplingParams._fields)), F32)

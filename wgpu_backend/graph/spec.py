@@ -62,7 +62,7 @@ def _whole(subject: str, value: Any, among: tuple[Any, ...]) -> int:  # noqa: AN
     except TypeError:
         pass
     shown = among if len(among) > 1 else repr(value)
-    raise ShapeError(f"{subject}: {shown}, needs whole numbers, {value!r} is none")
+    raise ShapeError(f"{subject}: {shown}, needs whole numbers, got {value!r}")
 
 
 def dense_strides(shape: Sequence[int]) -> Shape:
@@ -107,7 +107,7 @@ class Spec:
             raise ShapeError(f"shape {wanted}: an extent is negative")
         # As NumPy has it, an extent of 0 excuses no other.
         if math.prod(n for n in wanted if n) // kind.block * kind.block_nbytes > MOST_NBYTES:
-            raise ShapeError(f"shape {wanted}: more bytes of {kind} than 63 bits count")
+            raise ShapeError(f"shape {wanted}: more bytes of {kind} than 63 bits can count")
         return cls(wanted, kind, dense_strides(wanted))
 
     @property
@@ -251,7 +251,10 @@ def slice_axis(spec: Spec, axis: int, start: int, stop: int, step: int = 1) -> S
     start, stop, step = extents("slice", (start, stop, step))
     extent = spec.shape[axis]
     if not 0 <= start <= stop <= extent or step < 1:
-        raise ShapeError(f"slice: {start}:{stop}:{step} of axis {axis}, which has {extent} values")
+        raise ShapeError(
+            f"slice: {start}:{stop}:{step} of axis {axis}, which has {extent} values; needs ends "
+            f"from 0 to {extent} and a step of at least 1"
+        )
     shape, strides = list(spec.shape), list(spec.strides)
     shape[axis] = -(-(stop - start) // step)
     strides[axis] *= step

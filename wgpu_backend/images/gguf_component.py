@@ -99,7 +99,7 @@ class GgufComponent(Component):
             )
         if surplus:
             raise ModelError(
-                f"{self._file.path}: {len(surplus)} tensors have no place in {name}: "
+                f"{self._file.path}: {len(surplus)} tensors are unknown to {name}: "
                 f"{_list_names(surplus)}"
             )
 

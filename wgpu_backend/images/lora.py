@@ -110,7 +110,7 @@ def read_changes(path: str | Path, networks: Mapping[str, Module]) -> list[Chang
         lost = [key for key, place in zip(groups, found, strict=True) if place is None]
         if lost:
             raise ModelError(
-                f"{path}: {len(lost)} of {len(groups)} changes have no place in this model: "
+                f"{path}: {len(lost)} of {len(groups)} changes fit no weight of this model: "
                 f"{_list_names(lost)}"
             )
         pairs = zip(groups.items(), found, strict=True)
@@ -218,7 +218,7 @@ def _change(
     if up.shape[1] != rank or (up.shape[0], down.shape[1]) != wanted:
         raise ModelError(
             f"{path}: {key!r} is {list(up.shape)} times {list(down.shape)}, the weight "
-            f"{slot.path!r} of {component} is {list(wanted)}"
+            f"{slot.path!r} of {component} needs {list(wanted)}"
         )
     if not isinstance(slot.module, Linear) and parts["down"].shape[2:] not in (
         (), _window(slot),

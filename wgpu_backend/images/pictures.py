@@ -83,7 +83,9 @@ def floor_size(size: tuple[int, int], multiple: int) -> tuple[int, int]:
     """
     width, height = (side - side % multiple for side in size)
     if not width or not height:
-        raise OptionError(f"picture: {size[0]} x {size[1]} pixels, needs {multiple} a side")
+        raise OptionError(
+            f"picture: {size[0]} x {size[1]} pixels, needs at least {multiple} on each side"
+        )
     return width, height
 
 

@@ -420,7 +420,7 @@ def flow_euler(settings: Settings, request: Request) -> Schedule:
         `mu` or `sigmas` do not fit.
     """
     if settings.flag("invert_sigmas", default=False):
-        raise settings.error("invert_sigmas", "is true, known are sigmas that fall")
+        raise settings.error("invert_sigmas", "is true, needs false")
     sigmas = _shift(settings, request.mu, _base_sigmas(settings, request))
     sigmas = _stretch(settings, sigmas)
     spaced = respace_sigmas(settings, float(sigmas[0]), float(sigmas[-1]), request.steps)

@@ -51,7 +51,7 @@ def tile_side(session: Session, factor: int, widest: int) -> int:
     side = int((limit / (4 * widest)) ** 0.5 / factor) // _STEP * _STEP
     if side < _STEP:
         raise OptionError(
-            f"{limit} bytes are the most for one array; {_STEP} latents a side need "
+            f"{limit} bytes are the most for one array; a tile of {_STEP} latents a side needs "
             f"{4 * widest * (_STEP * factor) ** 2}"
         )
     return side

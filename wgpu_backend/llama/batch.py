@@ -79,7 +79,7 @@ class Batch:
             The batch is full, or the token belongs to no sequence.
         """
         if len(self.entries) >= self.room:
-            raise ContextError(f"batch: has {self.room} tokens, as many as it holds")
+            raise ContextError(f"batch: full with {self.room} tokens; make a larger one")
         ids = (seq_ids,) if isinstance(seq_ids, int) else tuple(seq_ids)
         if not ids or min(ids) < 0 or len(set(ids)) < len(ids):
             raise ContextError(f"batch: sequences {ids}, needs distinct numbers of 0 or more")

@@ -106,7 +106,7 @@ class Results:
             i = places[i]
         if i not in places:
             raise ContextError(
-                f"{what}: token {i} has no results, the batch asked for those of "
+                f"{what}: token {i} has no results, the batch requested those of "
                 f"{len(places)} tokens: {places[:8]}"
             )
         return self._rows[self._places.index(i)]
@@ -579,7 +579,7 @@ class Context(Closable):
     def _set_one(self, data: bytes, sequence: int) -> list[int]:
         found, tokens = unpack_state(bytes(data), self._make_layout())
         if len(found) != 1:
-            raise StateError(f"state: {len(found)} sequences, needs one alone")
+            raise StateError(f"state: {len(found)} sequences, needs one")
         self.memory.require_known(sequence)
         self.alone(lambda: self._restore_one(found[0], sequence))
         return tokens

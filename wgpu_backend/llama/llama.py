@@ -253,7 +253,7 @@ class Llama:
         """
         self._model.require_open()
         if self._context is None:
-            raise BackendError(f"{self.model_path}: was loaded with vocab_only")
+            raise BackendError(f"{self.model_path}: was loaded with vocab_only; load it without")
         return self._context
 
     @property

@@ -104,7 +104,7 @@ def register_backend(name: str, make: MakeExecutor) -> None:
         The name is taken.
     """
     if name in _BACKENDS:
-        raise ValueError(f"backend {name}: registered already")
+        raise ValueError(f"backend {name}: already registered")
     _BACKENDS[name] = make
     plugins.note(f"backend {name}")
 

@@ -250,7 +250,7 @@ class Context:
         if self._nodes > self._max_nodes:
             raise ContextError(
                 f"context: node {self._nodes}, it was made for {self._max_nodes}; "
-                "ask new_context_size for more"
+                "use new_context_size for more"
             )
         # The result of a write is the storage that it writes.
         if launch.into is not None:

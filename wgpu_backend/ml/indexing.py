@@ -54,7 +54,7 @@ def _fill_axes(spec: Spec, items: tuple[Any, ...]) -> list[Any]:
     if taken > rank:
         raise ShapeError(f"index: {taken} indices, {spec.shape} has {rank} axes")
     if len(dots) > 1:
-        raise ShapeError(f"index: ... stands in {len(dots)} places, needs one at most")
+        raise ShapeError(f"index: {len(dots)} of ..., needs at most one")
     at = dots[0] if dots else len(items)
     return [*items[:at], *[slice(None)] * (rank - taken), *items[at + 1 :]]
 

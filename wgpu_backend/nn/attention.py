@@ -439,7 +439,9 @@ class LatentAttention(Module):
         # Values of a key that are not shared between heads.
         self.own = self.head - self.shared
         if self.own < 1:
-            raise config.fail(f"keys of {self.head} values, of which {self.shared} are rotated")
+            raise config.fail(
+                f"keys of {self.head} values, of which {self.shared} are rotated, needs fewer"
+            )
         # The whole head counts, its shared part included, even where keys are absorbed.
         self.scale = self.head**-0.5 if scale is None else scale
         self.queries, self.outputs = heads * self.head, heads * self.value_head

@@ -209,8 +209,8 @@ class Routing:
         groups_used = max(keys.uint("expert_group_used_count", groups), 1)
         if used > experts or experts % groups or groups_used > groups:
             raise config.fail(
-                f"{used} of {experts} experts, in {groups_used} of {groups} groups; needs no more "
-                "than there are, in groups of one size"
+                f"{used} of {experts} experts, in {groups_used} of {groups} groups; needs at most "
+                "as many used as there are, and groups of equal size"
             )
         # 0 is llama.cpp's number for none, and means the default of the architecture.
         number = keys.uint("expert_gating_func", 0)

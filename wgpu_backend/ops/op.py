@@ -337,9 +337,9 @@ def op(
     def make(record: Callable[P, Launch]) -> Op[P]:
         name = record.__name__
         if name in REGISTRY:
-            raise ValueError(f"op {name}: registered already by {REGISTRY[name].__module__}")
+            raise ValueError(f"op {name}: already registered by {REGISTRY[name].__module__}")
         if shader and source:
-            raise ValueError(f"op {name}: it has a shader and a source, needs one of them")
+            raise ValueError(f"op {name}: it has both shader= and source=, needs one of them")
         wgsl = Inline(name, source) if source else shader or _own_shader(record)
         made = Op(
             record,

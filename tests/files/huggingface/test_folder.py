@@ -125,7 +125,7 @@ DAMAGES = {
     ),
     "other shard": (
         {"shards": 2, "then": lambda f: (f / SHARD).write_bytes(safetensors({}))},
-        f"has to be in {SHARD}, it is in no shard",
+        f"is in no shard, the index says it is in {SHARD}",
     ),
     "path in the index": (
         {
@@ -133,7 +133,7 @@ DAMAGES = {
                 json.dumps({"weight_map": {"a": "../../etc/passwd"}})
             )
         },
-        "file '../../etc/passwd' is no file name",
+        "file '../../etc/passwd' is not a file name",
     ),
     "no weights": (
         {"then": lambda f: (f / "model.safetensors").rename(f / "pytorch_model.bin")},

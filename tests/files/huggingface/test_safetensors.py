@@ -57,7 +57,7 @@ def test_floats_of_eight_bits_are_exact(tmp_path, kind, codes, values):
         (b"", "0 bytes, a safetensors file has at least 8"),
         (struct.pack("<Q", 1 << 60) + b"{}", "header of 1152921504606846976 bytes, 2 are left"),
         (crafted(b"{nothing"), "header: no JSON"),
-        (crafted(b"[1]"), "JSON of another kind, needs an object"),
+        (crafted(b"[1]"), "not a JSON object"),
         (crafted(b"[" * 100_000), "header: no JSON"),
         (crafted({"a": 1}), "tensor 'a': is no JSON object"),
         (crafted({"a": entry(kind="F7")}), "tensor 'a': dtype 'F7', known are BOOL"),
@@ -70,7 +70,7 @@ def test_floats_of_eight_bits_are_exact(tmp_path, kind, codes, values):
         (crafted({"a": entry(), "b": entry()}, bytes(8)), r"'b': starts at byte \d+, what is be"),
         (crafted({"a": entry(8, 16)}, bytes(16)), r"'a': starts at byte \d+, what is before it"),
         (crafted({"a": entry()}, bytes(9)), r"tensors end at byte \d+, the file has \d+"),
-        (crafted(b'{"a": 1, "a": 2}'), "key 'a' is there twice"),
+        (crafted(b'{"a": 1, "a": 2}'), "key 'a' occurs twice"),
     ],
 )
 def test_damaged_files_are_told(tmp_path, data, message):

@@ -89,7 +89,7 @@ def test_plain_types_refuse_what_is_beyond_them():
 
 
 def test_what_does_not_fit_is_refused_with_both_numbers():
-    with pytest.raises(ShapeError, match="q4_k: 96 columns, blocks hold 256"):
+    with pytest.raises(ShapeError, match="q4_k: 96 columns, needs a multiple of 256"):
         quantize_rows(np.zeros((1, 96), "f4"), Q4_K)
     with pytest.raises(ShapeError, match=r"q8_0: importances of shape \(31,\), values have 32"):
         quantize_rows(np.zeros((1, 32), "f4"), Q8_0, np.ones(31, "f4"))

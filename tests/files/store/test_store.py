@@ -106,7 +106,7 @@ def test_a_pipe_among_manifests_or_blobs_is_no_file(store: Store, caplog):
     config.unlink()
     os.mkfifo(config)
     assert not store.has(entry.manifest.config)
-    with pytest.raises(StoreError, match="is missing or cut"):
+    with pytest.raises(StoreError, match="is missing or incomplete"):
         open_stored(store, NAME)
     with pytest.raises(StoreError, match="cannot be read"):
         create(store, ModelName.parse("new"), Modelfile("story"), store.root)
@@ -226,10 +226,10 @@ def test_what_a_manifest_says_besides_is_kept(store: Store, tmp_path: Path):
 def test_damage_is_told(store: Store, tmp_path: Path):
     model = open_stored(store, NAME).path
     os.truncate(model, 100)
-    with pytest.raises(StoreError, match=r"story:latest: blob sha256:.* is missing or cut"):
+    with pytest.raises(StoreError, match=r"story:latest: blob sha256:.* is missing or incomplete"):
         open_stored(store, NAME)
     (store.root / "manifests/registry.ollama.ai/library/story/latest").write_text("{")
-    with pytest.raises(StoreError, match="no manifest"):
+    with pytest.raises(StoreError, match="not a manifest"):
         open_stored(store, NAME)
     assert list(store.entries()) == []
 
@@ -426,7 +426,7 @@ def test_a_read_only_store_keeps_all(store: Store):
 @pytest.mark.parametrize(
     ("base", "said"),
     [
-        ("./nosuch", "FROM ./nosuch: no such file, and no name of a model"),
+        ("./nosuch", "FROM ./nosuch: no such file, and not a valid name of a model"),
         ("nosuch.gguf", "FROM nosuch.gguf: no such file, and no model of that name"),
         ("empty", "FROM empty: a folder without config.json; needs a GGUF file"),
     ],

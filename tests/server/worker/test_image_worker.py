@@ -127,10 +127,10 @@ def test_what_is_asked_for_wrongly_is_told_and_the_process_stays(worker):
 def test_one_who_leaves_ends_the_work_before_or_while_it_is_done(worker):
     under_way = Begun(worker, order(ENDLESS))
     under_way.cancel()
-    assert "nobody waits" in str(under_way.error)
+    assert "the client has gone" in str(under_way.error)
     left = threading.Event()
     left.set()
-    with pytest.raises(BackendError, match="nobody waits"):
+    with pytest.raises(BackendError, match="the client has gone"):
         worker.generate(order(ENDLESS), lambda *_: None, left)
     made(worker, order())
 

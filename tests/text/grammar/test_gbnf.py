@@ -76,16 +76,16 @@ WRONG = {
     'root ::= "a"{1000000}': "1000000 times, needs at most 100000",
     'root = "a"': "line 1, column 6: '=', needs ::=",
     'root ::= "a"\r\n| "b"': "line 2, column 1: '|', needs the name of a rule",
-    'a ::= "b"': "no rule is named root",
+    'a ::= "b"': "there is no rule named root",
     'root ::= "a"\nb ::= c': "line 2, column 7: rule c is not defined",
     'root ::= "x" | root "a"': "rule root begins with itself (root → root)",
     'root ::= "b" | a\na ::= "x"? b\nb ::= a': "line 2, column 1: rule a begins with itself",
-    "root ::= [b-a]": "no text fits it",
-    'root ::= "a" root': "no text fits it",
+    "root ::= [b-a]": "no text can match it",
+    'root ::= "a" root': "no text can match it",
     "root ::= <[99999]>": "line 1, column 10: token 99999, the model has 300",
     "root ::= <think>": "<think> is no single token of the model",
     "root ::= !x": "'x', needs <",
-    "root ::= " + "(" * 200 + '"a"' + ")" * 200: "needs at most 100 groups in each other",
+    "root ::= " + "(" * 200 + '"a"' + ")" * 200: "needs at most 100 levels of groups",
 }
 
 

@@ -343,14 +343,16 @@ class Upsample(Module):
         factors = tuple(given) if isinstance(given, tuple | list) else (given,) * axes
         most = 2 if self.mode not in _MODES[:3] else axes
         if axes < 1 or len(factors) != axes or axes > most:
-            raise ShapeError(f"Upsample: input is {x.shape}, factors {given}, needs one an axis")
+            raise ShapeError(
+                f"Upsample: input is {x.shape}, factors {given}, needs one for each axis"
+            )
         return factors
 
     def _weights(self, have: int, factor: float) -> resizing.Weights:
         """Return the weights of the values along an axis, for each value of the result."""
         want = int(have * factor)
         if want < 1:
-            raise ShapeError(f"Upsample: {have} values times {factor}, needs a value at least")
+            raise ShapeError(f"Upsample: {have} values times {factor}, needs at least one value")
         if self.mode == "nearest":
             grows = want > have
             places = ((i + 0.5) * (have / want) - 0.5 if grows else i * (have / want)

@@ -84,7 +84,7 @@ def bench(
     plan = Plan(prompts, parse_token_counts("-n", generate or ["32"]), repetitions)
     names = split_model_names(models or [], named or [])
     if not plan.longest:
-        raise UsageError("bench: -p 0 and -n 0 leave nothing to measure")
+        raise UsageError("bench: -p 0 and -n 0 leave nothing to measure; give a number above 0")
     # A wrong name is reported before minutes of work.
     paths = [find_model(name) for name in names]
     results: list[Result] = []

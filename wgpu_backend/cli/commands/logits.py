@@ -40,7 +40,7 @@ def logits(
     if (tokens is None) == (prompt is None):
         raise UsageError("logits: needs either --tokens or --prompt")
     if image and prompt is None:
-        raise UsageError("logits: --image needs --prompt, which says where pictures stand")
+        raise UsageError("logits: --image needs --prompt, which marks the places of pictures")
     ids = _parse_tokens(tokens) if tokens is not None else []
     path, out = find_model(model), require_writable(out)
     with open_model(path, settings) as opened:

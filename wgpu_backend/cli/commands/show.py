@@ -58,7 +58,7 @@ def show(
     parts = [name for name, given in flags.items() if given]
     if len(parts) > 1:
         both = " and ".join(f"--{each}" for each in parts)
-        raise UsageError(f"show: {both}, needs one at most")
+        raise UsageError(f"show: {both}, needs at most one of them")
     part = parts[0] if parts else ""
     if part in _STORED_PARTS:
         print_text(_STORED_PARTS[part](model))

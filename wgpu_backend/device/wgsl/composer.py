@@ -173,7 +173,7 @@ def _loop(lines: Sequence[tuple[str, Origin]], start: int) -> tuple[re.Match[str
     head, origin = lines[start] if start < len(lines) else ("", lines[start - 1][1])
     found = _LOOP.match(head)
     if not found:
-        raise ShaderError(f"{origin}: @unroll stands above {head.strip()!r}, needs a counted for")
+        raise ShaderError(f"{origin}: @unroll is above {head.strip()!r}, needs a counted for")
     closing = found["indent"] + "}"
     for end in range(start + 1, len(lines)):
         if lines[end][0].rstrip() == closing:
@@ -189,9 +189,9 @@ def _literal(text: str, constants: Mapping[str, str], origin: Origin) -> int:
 
 
 def require_values(lines: Sequence[tuple[str, Origin]]) -> None:
-    """Refuse variables without a value inside loops, where they keep that of the turn before.
+    """Refuse variables without a value inside loops, where they keep that of the iteration before.
 
-    WGSL has them zero in each turn; naga 29 does not write that (gfx-rs/wgpu#9489).
+    WGSL has them zero in each iteration; naga 29 does not write that (gfx-rs/wgpu#9489).
 
     Raises
     ------

@@ -207,8 +207,8 @@ def require_cuttable(what: str, model: LanguageModel) -> None:
     name = model.backend.file.path
     if any(isinstance(kept, StateShape) for _, kept in iterate_entries(model.model.cache_layers())):
         raise OptionError(
-            f"{what}: {name} has layers with states, which cannot take back a token that was "
-            "guessed wrong; leave draft out, or use a model of attention alone"
+            f"{what}: {name} has recurrent layers, which cannot remove a rejected draft token; "
+            "leave draft out, or use a model with attention only"
         )
     if model.model.prompt_encoder() is not None:
         raise OptionError(f"{what}: {name} reads with an encoder; leave draft out")

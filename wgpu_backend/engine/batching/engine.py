@@ -169,7 +169,7 @@ class Engine:
         if request.prompt_logprobs and self.model.model.prompt_encoder() is not None:
             raise OptionError(
                 f"prompt_logprobs: {self.model.backend.file.path} reads prompts with an encoder, "
-                "which gives no probabilities of its tokens"
+                "which computes no probabilities of its tokens"
             )
         ticket = Ticket(next(self._ids), request, tokens, mailbox or Mailbox(request.n))
         ticket.scales = request.scales(self.model.adapters.scales)

@@ -142,7 +142,9 @@ class Request:
         if self.logprobs is not None:
             self._set("logprobs", within("logprobs", self.logprobs, MOST_LOGPROBS, 0))
         elif self.prompt_logprobs:
-            raise OptionError("prompt_logprobs: needs logprobs, 0 for no others than the tokens'")
+            raise OptionError(
+                "prompt_logprobs: needs logprobs too; 0 reports only the tokens themselves"
+            )
         self._set("logit_bias", _biases(self.logit_bias))
         if self.when_full not in ("stop", "shift"):
             raise OptionError(f"when_full: {describe(self.when_full)}, needs 'stop' or 'shift'")

@@ -241,8 +241,8 @@ def _other_parts(first: GGUFFile, count: int) -> list[Path]:
         )
     if path.name != names[0]:
         raise GGUFError(
-            f"{path}: part 1 of {count} of a split model, as which it needs the name {names[0]}, "
-            "so that the other parts are found"
+            f"{path}: part 1 of {count} of a split model, needs the name {names[0]}, so that "
+            "the other parts are found"
         )
     paths = [path.parent / name for name in names[1:]]
     missing = [other.name for other in paths if not other.exists()]

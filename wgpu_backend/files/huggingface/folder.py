@@ -299,10 +299,10 @@ def _list_modules(modules: Path) -> Iterator[tuple[str, Path]]:
         "modules"
     ]
     if not isinstance(wrapped, list):
-        raise ModelError(f"{modules}: JSON of another kind, needs a list")
+        raise ModelError(f"{modules}: not a JSON list, needs a list of modules")
     for number, step in enumerate(cast("list[object]", wrapped)):
         if not isinstance(step, dict):
-            raise ModelError(f"{modules}: module {number} is no object")
+            raise ModelError(f"{modules}: module {number} is not a JSON object")
         settings = Settings(f"{modules}: module {number}", cast("dict[str, Any]", step))
         kind = settings.text("type").rsplit(".", 1)[-1]
         # The model itself is in the folder of modules.json, with an empty path.

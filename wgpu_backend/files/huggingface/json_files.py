@@ -34,7 +34,7 @@ def parse_json(raw: bytes, subject: str) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise ModelError(f"{subject}: no JSON: {str(error)[:120]}") from None
     if not isinstance(made, dict):
-        raise ModelError(f"{subject}: JSON of another kind, needs an object")
+        raise ModelError(f"{subject}: not a JSON object")
     return cast("dict[str, Any]", made)
 
 
@@ -67,6 +67,6 @@ def _unique(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
     made: dict[str, Any] = {}
     for key, value in pairs:
         if key in made:
-            raise ValueError(f"key {key[:80]!r} is there twice")
+            raise ValueError(f"key {key[:80]!r} occurs twice")
         made[key] = value
     return made

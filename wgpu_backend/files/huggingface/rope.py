@@ -67,7 +67,7 @@ def rope_settings(
 
 def _local_base(rope: Settings, base: object, *, local: bool) -> object:
     if not local:
-        raise rope.error(_SLIDING, "is there, needs one rotation for all layers")
+        raise rope.error(_SLIDING, "is set, needs one RoPE for all layers")
     sliding = rope.section(_SLIDING)
     kind = sliding.text("rope_type", default="default")
     if kind != "default" or sliding.number("partial_rotary_factor", default=1.0) != 1:
@@ -150,7 +150,7 @@ def stretch(factor: float, multiplier: float = 1.0) -> float:
 
 
 def yarn_magnitude(rope: Settings, factor: float) -> float:
-    """Return the factor of rotated values, as given or by DeepSeek's two numbers."""
+    """Return YaRN's factor of rotated values: given, or from DeepSeek's ``mscale`` settings."""
     one = rope.number("mscale", default=0.0)
     all_dim = rope.number("mscale_all_dim", default=0.0)
     usual = stretch(factor, one) / stretch(factor, all_dim) if one and all_dim else stretch(factor)

@@ -89,8 +89,8 @@ def _header(file: FileBytes) -> tuple[dict[str, Any], int]:
     (nbytes,) = struct.unpack("<Q", file.read("header", 0, 8))
     if nbytes > min(file.nbytes - 8, _MAX_HEADER_NBYTES):
         raise ModelError(
-            f"{path}: header of {nbytes} bytes, {file.nbytes - 8} are left and at most "
-            f"{_MAX_HEADER_NBYTES} may be"
+            f"{path}: header of {nbytes} bytes, {file.nbytes - 8} are left, needs at most "
+            f"{_MAX_HEADER_NBYTES}"
         )
     return dict(parse_json(file.read("header", 8, nbytes), f"{path}: header")), 8 + nbytes
 

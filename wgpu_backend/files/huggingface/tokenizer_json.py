@@ -89,8 +89,7 @@ def check(tokenizer: Mapping[str, Any], source: str) -> None:
     chance = tokenizer["model"].get("dropout")
     if chance:
         raise TokenizerError(
-            f"{source}: key 'model.dropout' is {chance}: tokens would be drawn by chance, needs "
-            "null or 0"
+            f"{source}: key 'model.dropout' is {chance}: tokens would be random, needs null or 0"
         )
 
 

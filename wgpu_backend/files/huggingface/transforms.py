@@ -222,7 +222,7 @@ def stack(parts: Sequence[Values]) -> Values:
     for part in parts:
         if (part.shape, part.dtype) != (one.shape, one.dtype):
             raise ModelError(
-                f"has parts of {one.dtype} {one.shape} and of {part.dtype} {part.shape}"
+                f"has parts of {one.dtype} {one.shape} and of {part.dtype} {part.shape}, needs one"
             )
     rows = one.rows
 
@@ -235,7 +235,7 @@ def stack(parts: Sequence[Values]) -> Values:
 
 def _require_even(x: Values) -> None:
     if len(x.shape) < 2 or x.shape[-2] % 2:
-        raise ModelError(f"of shape {x.shape}, needs an even number of rows to part")
+        raise ModelError(f"of shape {x.shape}, needs an even number of rows to split")
 
 
 def _spans(begin: int, end: int, size: int) -> Iterator[tuple[int, int, int]]:

@@ -232,7 +232,7 @@ def _piece(data: bytes) -> tuple[str, float, int]:
 
 def _message(value: int | bytes) -> bytes:
     if isinstance(value, int):
-        raise TypeError("a number where bytes have to be")
+        raise TypeError("a field is a number, needs bytes")
     return value
 
 

@@ -79,7 +79,9 @@ class Weights:
         # A stale shard of another download would have the wrong values.
         if found is None or found.file.path.name != shard:
             where = "in no shard" if found is None else f"in {found.file.path.name}"
-            raise ModelError(f"{self._index}: tensor {name!r} has to be in {shard}, it is {where}")
+            raise ModelError(
+                f"{self._index}: tensor {name!r} is {where}, the index says it is in {shard}"
+            )
 
     def values(
         self, settings: Settings, useful: Callable[[str], bool]
@@ -138,7 +140,9 @@ def _shards(index: Path, single: str) -> tuple[list[Path], Mapping[str, str]]:
     for name, shard in expected.items():
         # An index must not lead out of its folder.
         if not isinstance(shard, str) or Path(shard).name != shard:
-            raise ModelError(f"{index}: tensor {name!r}: file {str(shard)[:80]!r} is no file name")
+            raise ModelError(
+                f"{index}: tensor {name!r}: file {str(shard)[:80]!r} is not a file name"
+            )
     named = cast("dict[str, str]", expected)
     shards = sorted({*named.values()})
     for shard in shards:

@@ -98,7 +98,7 @@ def _decode(name: str, file: Any) -> Image.Image:  # noqa: ANN401  a file, or by
     except Image.UnidentifiedImageError:
         raise MediaError(f"{name}: not an image, needs {', '.join(_FORMATS)}") from None
     except Image.DecompressionBombError:
-        raise MediaError(f"{name}: image too large, at most {MAX_PIXELS} pixels are read") from None
+        raise MediaError(f"{name}: image too large, needs at most {MAX_PIXELS} pixels") from None
     # Decoders raise many kinds of errors for damaged files.
     except Exception as error:
         raise MediaError(f"{name}: damaged image: {str(error)[:120]}") from None

@@ -133,11 +133,11 @@ def parse_manifest(data: bytes, where: str) -> Manifest:
         value: Any = json.loads(data)
         layers: Any = value["layers"]
         if not isinstance(layers, list) or len(cast("list[object]", layers)) > _MAX_LAYERS:
-            raise StoreError(f"{where}: layers is no list of at most {_MAX_LAYERS}")
+            raise StoreError(f"{where}: layers is not a list of at most {_MAX_LAYERS} entries")
         found = tuple(_layer(layer, where) for layer in cast("list[object]", layers))
         return Manifest(_layer(value["config"], where), found, data)
     except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise StoreError(f"{where}: no manifest: {type(error).__name__}: {error}") from None
+        raise StoreError(f"{where}: not a manifest: {type(error).__name__}: {error}") from None
 
 
 def _layer(value: object, where: str) -> Layer:

@@ -146,7 +146,7 @@ def _set(values: Values, line: int, name: str, text: str) -> None:
         known = ", ".join(sorted({*_WHOLE, *_REAL, *_SWITCHES, *_TEXTS}))
         raise StoreError(f"{where}: unknown, known are {known}") from None
     except ValueError:
-        raise StoreError(f"{where}: {text[:60]!r} is no value for it") from None
+        raise StoreError(f"{where}: {text[:60]!r} is not a valid value") from None
 
 
 def _value(name: str, text: str) -> int | float | bool:
@@ -231,7 +231,7 @@ def _commands(text: str) -> Iterator[tuple[int, str, str, str]]:
         command, rest = _first_word(line)
         command, word = command.upper(), ""
         if command not in _ONE and command not in _WITH_WORD:
-            raise StoreError(f"{where}: {command[:40]!r} is no command")
+            raise StoreError(f"{where}: {command[:40]!r} is not a command")
         if command in _WITH_WORD:
             word, rest = _first_word(rest)
         lines[at] = rest

@@ -205,7 +205,9 @@ class SignIn(httpx2.Auth):
             raise StoreError(f"{self._host} gives no token for {self._path}: {status}") from None
         # A stream that was read once cannot be sent again.
         if not isinstance(request.stream, httpx2.ByteStream):
-            raise httpx2.ReadError("there is a token now; what was sent is gone, so send it anew")
+            raise httpx2.ReadError(
+                "a token was received after the chunk was sent; the chunk has to be sent again"
+            )
         request.headers["Authorization"] = f"Bearer {self._token}"
         yield request
 
@@ -361,7 +363,7 @@ class Pusher:
         headers = response.headers
         given = headers.get("Docker-Upload-Location") or headers.get("Location") or upload.address
         if not given:
-            raise StoreError(f"{response.url}: gives no address for an upload")
+            raise StoreError(f"{response.url}: the response has no URL for the upload")
         upload.address = str(response.url.join(given))
         self._require_allowed(upload.address, upload.address)
         if not self._store.read_only:
@@ -433,7 +435,7 @@ class Pusher:
             return response
         if status in (401, 403):
             raise StoreError(
-                f"{response.url.host} takes nothing from you: HTTP status {status}"
+                f"{response.url.host} rejects the upload: HTTP status {status}"
                 f"{_error_text(response)}; {self._remedy()}"
             )
         raise StoreError(f"{response.url}: HTTP status {status}{_error_text(response)}")

@@ -93,7 +93,7 @@ def open_stored(store: Store, name: ModelName) -> Stored:
         raise StoreError(f"{name}: has no GGUF file")
     for layer in manifest.blobs:
         if not store.has(layer):
-            raise StoreError(f"{name}: blob {layer.digest} is missing or cut; pull it again")
+            raise StoreError(f"{name}: blob {layer.digest} is missing or incomplete; pull it again")
     return Stored(
         entry,
         store.blob(models[0].digest),
@@ -281,7 +281,9 @@ def _utf8(kind: str, text: str) -> bytes:
         return text.encode()
     except UnicodeEncodeError as error:
         wrong = text[error.start : error.end]
-        raise StoreError(f"{kind}: {wrong[:8]!r} is half a character, none of UTF-8") from None
+        raise StoreError(
+            f"{kind}: {wrong[:8]!r} is half of a surrogate pair, which UTF-8 cannot encode"
+        ) from None
 
 
 def _merge_parameters(store: Store, layers: list[Layer], wanted: Modelfile) -> None:

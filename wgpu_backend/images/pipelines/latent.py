@@ -212,12 +212,12 @@ class LatentPipeline(Pipeline):
 
 
 def last(x: Floats) -> Floats:
-    """Move channels after rows."""
+    """Move the channel axis from second to last place."""
     return np.ascontiguousarray(np.moveaxis(x, 1, -1))
 
 
 def first(x: Floats) -> Floats:
-    """Move channels before rows."""
+    """Move the channel axis from last to second place."""
     return np.ascontiguousarray(np.moveaxis(x, -1, 1))
 
 

@@ -99,7 +99,7 @@ def top_k_sample_into(
 def top_k_sample_into_reference(
     token_slots: Array, x: Array, ids: Array, sampling: Array, draws: Array, *, k: int
 ) -> Array:
-    """Choose a token of each row among the ids that its parts kept."""
+    """Choose a token of each row among the top-k ids of its parts."""
     return sample_into_reference(
         token_slots, x, top_k_of_ids_reference(x, ids, k=k), sampling, draws
     )

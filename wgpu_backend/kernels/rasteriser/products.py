@@ -301,7 +301,7 @@ PAIR_ROWS, TILE_ROWS = 2, 4
 
 
 def multiply_by_expert(launch: Launch, capabilities: Capabilities) -> Launch | None:
-    """Multiply each pair of a token and a choice by itself, or those of a tile together."""
+    """Return the launch of a product by expert: token by token, or in tiles of one expert."""
     if is_plain(launch) or is_gated(launch) or get_attributes(launch).prologue != VALUES:
         return None
     rows = TILE_ROWS if in_tiles(launch) else PAIR_ROWS
@@ -323,7 +323,7 @@ TOUCHED_PAIRS = 8
 
 
 def multiply_by_expert_q8(launch: Launch, capabilities: Capabilities) -> Launch | None:
-    """Multiply each pair of a token and a choice by itself, or those of a tile together."""
+    """Return the launch of a product by expert: token by token, or in tiles of one expert."""
     if is_plain(launch) or is_gated(launch) or get_attributes(launch).prologue != Q8:
         return None
     dtype = launch.operands["weights"].spec.dtype

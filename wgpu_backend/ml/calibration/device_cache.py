@@ -51,7 +51,7 @@ def write(path: Path | None, entries: Mapping[str, object]) -> Path:
         It cannot be written; names the file.
     """
     if path is None:
-        raise FileNotFoundError(2, "no home folder to remember anything in; set HOME")
+        raise FileNotFoundError(2, "no home folder for the cache; set HOME")
     # A name of its own, since another process may write at the same time; the rename is atomic.
     part = path.with_name(f"{path.name}.{uuid4().hex}")
     try:

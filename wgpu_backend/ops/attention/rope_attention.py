@@ -41,7 +41,7 @@ def select_prepared(launch: Launch, capabilities: Capabilities) -> Launch:
     more = more_bindings(launch)
     if not has_kernel(capabilities, more):
         raise DeviceError(
-            f"rope_attention: the device shows {capabilities.max_storage_bindings} buffers at "
+            f"rope_attention: the device binds {capabilities.max_storage_bindings} buffers at "
             f"once, needs {BINDINGS + more}, and a kernel of attention by tiles; use rope_put, "
             "and paged_attention"
         )

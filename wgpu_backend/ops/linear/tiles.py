@@ -44,7 +44,7 @@ TILES: dict[str, Tiles] = {}
 
 
 def column_class(columns: int) -> Class:
-    """Return the class of a number of columns."""
+    """Return whether a product has one, few or many columns."""
     if columns <= 1:
         return "one"
     return "few" if columns <= FEW else "many"

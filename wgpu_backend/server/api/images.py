@@ -146,7 +146,7 @@ def _read_ollama_options(fields: Fields) -> dict[str, Any]:
     own = Fields(read_options(fields), where="options.")
     images = fields.texts("images")
     if len(images) > 1:
-        raise RequestError(400, f"images: {len(images)} pictures, at most 1 to begin with")
+        raise RequestError(400, f"images: {len(images)} pictures, needs at most 1")
     found: dict[str, Any] = {
         "width": fields.get("width", int),
         "height": fields.get("height", int),

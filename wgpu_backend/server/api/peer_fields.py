@@ -99,7 +99,7 @@ def apply_peer_fields(fields: Fields, request: CompletionRequest) -> CompletionR
     shapes = list(dict.fromkeys(each for each in said if each is not None))
     if len(shapes) > 1:
         named = ", ".join(_list_constraints(fields)) or "response_format"
-        raise RequestError(400, f"{named}: {len(shapes)} of what the text has to be, needs one")
+        raise RequestError(400, f"{named}: {len(shapes)} constraints of the text, needs one")
     switch = fields.get("enable_thinking", bool)
     asks = switch is not None and request.think is None
     given: dict[str, Any] = fields.get("chat_template_kwargs", dict) or {}

@@ -128,7 +128,7 @@ class AccessControl:
         if not prefix:
             return scope
         if path != prefix and not path.startswith(f"{prefix}/"):
-            raise RequestError(404, f"path: {path[:60]!r}, needs {prefix} in front")
+            raise RequestError(404, f"path: {path[:60]!r}, needs the prefix {prefix}")
         return {**scope, "path": path.removeprefix(prefix) or "/"}
 
     def _require_host(self, headers: Headers) -> tuple[str, str]:

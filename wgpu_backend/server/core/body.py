@@ -178,13 +178,13 @@ def _decode(body: bytes) -> object:
 
 
 def _reject_constant(text: str) -> None:
-    raise ValueError(f"{text[:40]} is no number in JSON")
+    raise ValueError(f"{text[:40]} is not a JSON number")
 
 
 def _parse_double(text: str) -> float:
     value = float(text)
     if abs(value) == float("inf"):
-        raise ValueError(f"{text[:40]} is larger than any double")
+        raise ValueError(f"{text[:40]} is too large for a double")
     return value
 
 

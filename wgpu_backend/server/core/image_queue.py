@@ -71,7 +71,10 @@ class JobQueue:
             Too many requests wait.
         """
         if self._waiting >= _MAX_WAITING:
-            raise QueueFull(f"{self._waiting} requests for {self._what} wait already")
+            raise QueueFull(
+                f"{self._waiting} requests for {self._what} are waiting, the limit is reached; "
+                "try again later"
+            )
         queue: asyncio.Queue[Any] = asyncio.Queue()
         loop, left = asyncio.get_running_loop(), threading.Event()
 
@@ -166,7 +169,7 @@ class ImageQueue(JobQueue):
             Too many requests wait.
         """
         if name not in self:
-            raise RequestError(404, f"model '{name}' not found, or makes no pictures")
+            raise RequestError(404, f"model '{name}' not found, or not an image model")
         folder = str(self.folders[name.removesuffix(":latest")])
         async with self.wait(ImageRequest(name, folder, prompt, options)) as found:
             yield found

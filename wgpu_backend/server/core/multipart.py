@@ -39,7 +39,7 @@ async def read_multipart(request: Request, form: Form) -> dict[str, Any]:
                 # Some clients append this to names of lists.
                 name = part.removesuffix("[]")
                 if name in values:
-                    raise RequestError(400, f"{name[:60]}: is there twice, once is known")
+                    raise RequestError(400, f"{name[:60]}: given twice, needs one")
                 values[name] = await _value(form, name, value)
     except HTTPException as error:
         raise RequestError(400, f"body: {error.detail}") from None

@@ -114,7 +114,7 @@ def check_tools(tools: Tools) -> Tools:
     for number, tool in enumerate(tools):
         where, function = f"tools[{number}]", tool.get("function", tool)
         if _get_name(function) is None:
-            raise RequestError(400, f"{where}: needs a function, an object with a name")
+            raise RequestError(400, f"{where}.function: needs an object with a name")
         if not isinstance(function.get("parameters") or {}, Mapping):
             raise RequestError(400, f"{where}: parameters need a JSON schema, an object")
     return tools
@@ -185,5 +185,5 @@ def _choose_allowed_tools(given: object, tools: Tools) -> tuple[Tools, Tools]:
 def _find_tool(name: str, tools: Tools) -> Mapping[str, Any]:
     found = [tool for tool in tools if _get_name(tool.get("function", tool)) == name]
     if not found:
-        raise RequestError(400, f"tool_choice: {name[:60]!r} is none of the tools")
+        raise RequestError(400, f"tool_choice: {name[:60]!r} is not among the tools")
     return found[0]

@@ -82,7 +82,7 @@ class JobRunner(ABC):
     def require_client(self, number: int) -> None:
         """Raise if the client of a request has gone."""
         if number <= self._left:
-            raise Cancelled("nobody waits for the result any more")
+            raise Cancelled("the client has gone")
 
     @abstractmethod
     def serve(self, message: Message, raw: bytes) -> None:

@@ -246,7 +246,7 @@ class Service:
 
     def _require_engine(self) -> Engine:
         if self._engine is None:
-            raise BackendError(f"{self._model.backend.file.path}: the model makes no text")
+            raise BackendError(f"{self._model.backend.file.path}: the model does not generate text")
         return self._engine
 
     def _scale(self, message: Message) -> Reply:
@@ -379,7 +379,7 @@ def _load_draft(
 ) -> LanguageModel:
     """Load the draft model, with as much context as the model has."""
     if path == spec.path:
-        raise OptionError("draft: the model would guess for itself, which saves nothing")
+        raise OptionError("draft: it is the model itself, which saves no time; use a smaller model")
     own = replace(spec, adapters=(), control_vectors=(), control_layers=None)
     sized = replace(own, num_ctx=model.num_ctx, num_parallel=model.num_parallel)
     return load(path, progress=progress, **sized.arguments)
@@ -403,7 +403,7 @@ def save_slot(model: LanguageModel, engine: Engine, tokens: Sequence[int], path:
     if saved is None and len(tokens) <= BLOCK:
         raise StoreError(f"slot: it holds {len(tokens)} tokens, needs more than {BLOCK} to be kept")
     if saved is None:
-        raise StoreError("slot: what it held was forgotten since, for others that needed the room")
+        raise StoreError("slot: its cached tokens were evicted for other requests")
     data = pack_state(_layout(model), [SavedSequence(0, saved)], known)
     # Two servers may save to the same name; a reader must never see half a file.
     part = path.with_name(f"{path.name}.{os.getpid()}.part")

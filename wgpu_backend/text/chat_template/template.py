@@ -284,7 +284,7 @@ class ChatTemplate:
         if len(form) > _MAX_DATE_CHARS or re.search(r"%[\W_]*\d", form):
             raise TemplateError(
                 f"chat template: date format has {len(form)} characters or a width, "
-                f"needs at most {_MAX_DATE_CHARS} and none"
+                f"needs at most {_MAX_DATE_CHARS} characters and no width"
             )
         return self._clock().strftime(form)
 

@@ -100,7 +100,7 @@ def parse_gbnf(text: str, named: Mapping[str, int], count: int) -> dict[str, Nod
         if ref.name not in rules:
             raise reader.make_error(f"rule {ref.name} is not defined", ref.at)
     if "root" not in rules:
-        raise GbnfError("no rule is named root, where a text begins")
+        raise GbnfError("there is no rule named root, which is the start")
     _require_no_left_recursion(rules, reader)
     return rules
 
@@ -257,7 +257,7 @@ class _Reader:
             most = self._count() if _INT.match(self._char()) else None
             self._skip(blank)
         if most is not None and most < least:
-            raise self.make_error(f"at least {least} and at most {most} times cannot be")
+            raise self.make_error(f"at least {least} and at most {most} times is impossible")
         self._expect("}")
         return least, most
 
@@ -270,9 +270,7 @@ class _Reader:
     def _group(self) -> Node:
         self._depth += 1
         if self._depth > MOST_DEPTH:
-            raise self.make_error(
-                f"nested too deep, needs at most {MOST_DEPTH} groups in each other"
-            )
+            raise self.make_error(f"nested too deep, needs at most {MOST_DEPTH} levels of groups")
         self._at += 1
         self._skip(_BLANK_LINES)
         inner = self._alternatives(_BLANK_LINES)

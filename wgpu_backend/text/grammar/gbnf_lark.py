@@ -74,7 +74,7 @@ def _remove_impossible(rules: Mapping[str, Node]) -> dict[str, Node]:
             if name not in able and _cut(rules[name], able) is not None:
                 able.add(name)
     if "root" not in able:
-        raise GbnfError("no text fits it")
+        raise GbnfError("no text can match it")
     found = {name: _cut(body, able) for name, body in rules.items() if name in able}
     return {name: body for name, body in found.items() if body is not None}
 
@@ -283,7 +283,7 @@ class _Plan:
         return found
 
     def body(self, node: Node) -> Node:
-        """Follow references and nodes with a single item."""
+        """Return the node that a reference, or a node with a single item, leads to."""
         while True:
             if isinstance(node, Ref):
                 node = self.rules[node.name]

@@ -172,7 +172,7 @@ def make_calls(value: object) -> list[ToolCall]:
     """
     items = cast("list[object]", value) if isinstance(value, list) else [value]
     if not items:
-        raise ValueError("no call")
+        raise ValueError("the JSON has no tool call")
     return [_call(item) for item in items]
 
 
@@ -204,7 +204,7 @@ def make_keyed_calls(value: object) -> list[ToolCall]:
         return make_calls(items)
     pairs = [pair for item in items for pair in _mapping(item).items()]
     if not pairs:
-        raise ValueError("no call")
+        raise ValueError("the JSON has no tool call")
     return [ToolCall(name, parse_arguments(arguments)) for name, arguments in pairs]
 
 

@@ -65,13 +65,13 @@ class _Reader(Notation):
     def read_quoted(self, at: int, quote: str) -> tuple[str, int]:
         end = self.text.find(quote, at)
         if end < 0:
-            raise ValueError("no end of a text")
+            raise ValueError("a string has no closing mark")
         return self.text[at:end], end + len(quote)
 
     def key(self, at: int, depth: int) -> tuple[str, int]:
         key = _KEY.match(self.text, at)
         if key is None:
-            raise ValueError("no key")
+            raise ValueError("a key was expected")
         name = key[1]
         if "<" in name:
             for quote in _QUOTES:
@@ -105,7 +105,7 @@ def _calls_reader(closing: str) -> SpanReader:
             source = yield from _read_braces(text)
         arguments, end = _Reader(source).mapping(1, 0)
         if not name or end < len(source):
-            raise ValueError("no name, or more than a call")
+            raise ValueError("the tool call has no name, or text follows it")
         body.give([ToolCall(name, arguments)])
         yield from skip_closing(body, closing)
 

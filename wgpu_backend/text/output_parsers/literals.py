@@ -95,7 +95,7 @@ def parse_calls_in_python(
         found.append(call)
         at = reader.skip_marks(at, ",;")
     if not found or not text.startswith(end, at) or reader.skip_spaces(at + len(end)) < len(text):
-        raise ValueError("no calls")
+        raise ValueError("the text has no calls")
     return found
 
 
@@ -201,7 +201,7 @@ class _Reader(Notation):
     def call(self, at: int) -> tuple[PythonCall, int]:
         name = _NAME.match(self.text, at)
         if name is None or not self.text.startswith("(", name.end()):
-            raise ValueError("no name of a function")
+            raise ValueError("a call has no function name")
         positional, named = list[object](), dict[str, object]()
         at = self.skip_spaces(name.end() + 1)
         while not self.text.startswith(")", at):
@@ -276,7 +276,7 @@ class _UnescapedReader(_Reader):
         closing = re.compile(rf"{quote}(?=\s*+(?:,\s*+(?:{keys})\s*+=|{call_end}))")
         found = closing.search(self.text, at + 1)
         if found is None:
-            raise ValueError(f"no end of a text at character {at}")
+            raise ValueError(f"no closing quotation mark at character {at}")
         return _ESCAPE.sub(_unescape, self.text[at + 1 : found.start()]), found.end()
 
 

@@ -320,8 +320,8 @@ def read_charsmap(metadata: Mapping[str, object]) -> Charsmap | None:
     # The size of the trie comes first, and a byte or more of texts after it.
     if trie_bytes % 4 or trie_bytes + 4 >= len(data):
         raise TokenizerError(
-            f"tokenizer: precompiled_charsmap has {len(data)} bytes, its trie needs "
-            f"{trie_bytes} and 5 more"
+            f"tokenizer: precompiled_charsmap has {len(data)} bytes, needs a trie "
+            f"of whole words, here {trie_bytes} bytes, and 5 bytes more"
         )
     units = np.frombuffer(data, "<u4", trie_bytes // 4, 4)
     if not len(units):
@@ -406,7 +406,7 @@ def _read_merges(vocabulary: Vocabulary, vocab: dict[str, int]) -> list[tuple[st
         space = merge.find(" ", 1)
         if space < 0:
             raise TokenizerError(
-                f"tokenizer: merge {index} is {merge!r}, needs two texts and a space between"
+                f"tokenizer: merge {index} is {merge!r}, needs two texts with a space between them"
             )
         left, right = merge[:space], merge[space + 1 :]
         # Merges that lead to control tokens are dropped, since no text may become one; the library

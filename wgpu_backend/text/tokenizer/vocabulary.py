@@ -203,7 +203,7 @@ def _numbers(
         )
     if len(numbers) != count:
         raise TokenizerError(
-            f"tokenizer: {_PREFIX}{key} has {len(numbers)} values, needs {count}, one a token"
+            f"tokenizer: {_PREFIX}{key} has {len(numbers)} values, needs {count}: one per token"
         )
     return numbers
 
@@ -220,7 +220,7 @@ def _unique_ids(texts: Iterable[str], types: list[int]) -> dict[str, int]:
         first = ids.setdefault(text, index)
         if first != index and types[index] != TokenType.UNUSED:
             raise TokenizerError(
-                f"tokenizer: token {text!r} has ids {first} and {index}, needs one id a text"
+                f"tokenizer: token {text!r} has ids {first} and {index}, needs one id for each text"
             )
         if first != index:
             _log.warning("token %r has ids %d and %d; the second is unused", text, first, index)

@@ -137,11 +137,13 @@ class Mamba2(Mamba):
         width, size = s.uint("hidden_size", "d_model"), s.uint("head_dim", default=64)
         inner = s.uint("expand", default=2) * width
         if size and s.uint("num_heads", default=inner // size) * size != inner:
-            raise s.error("num_heads", f"is not {inner} / {size}, the width inside by a head's")
+            raise s.error(
+                "num_heads", f"is not {inner} / {size}, the inner width divided by a head's width"
+            )
         if s.value("time_step_limit") not in _NO_LIMITS:
             raise s.error("time_step_limit", f"is {s.value('time_step_limit')}, needs none")
         if not size or inner % size:
-            raise s.error("head_dim", f"is {size}, the width inside is {inner}, needs a divisor")
+            raise s.error("head_dim", f"is {size}, needs a divisor of the inner width, {inner}")
         return {
             **self._all_mambas(width),
             "ssm.inner_size": inner,

@@ -37,7 +37,7 @@ class TexelOrder:
     Parameters
     ----------
     groups : int
-        That share a head.
+        Groups of 32 values that share a head: the planes with their scales.
     head, group : tuple of str
         Planes of the head, and of each group after it.
     """
@@ -47,16 +47,16 @@ class TexelOrder:
     group: tuple[str, ...]
 
     def nbytes(self, dtype: DType, name: str) -> int:
-        """Return the bytes of a plane for a head, or for a group."""
+        """Return the bytes of a plane that a lane loads for a head, or for a group."""
         whole = plane_nbytes(dtype)[name] * self.groups * _GROUP // dtype.block
         return whole if name in self.head else whole // self.groups
 
     def texels(self, dtype: DType, name: str) -> int:
-        """Return the texels of a plane for the rows of a lane."""
+        """Return the texels of a plane that a lane loads for its rows."""
         return -(-LANE_ROWS * self.nbytes(dtype, name) // TEXEL_NBYTES)
 
     def loads(self, dtype: DType) -> tuple[int, int]:
-        """Return the loads of a lane for a head, and for a group."""
+        """Return how many texels a lane loads for a head, and for a group."""
         head, group = (
             sum(self.texels(dtype, name) for name in names) for names in (self.head, self.group)
         )

@@ -319,10 +319,13 @@ def read_messages(fields: Fields, *, thinks: bool = False) -> list[ChatMessage]:
     found = _merge_messages(found)
     if not fields.get("messages", list) or not found or found[-1].get("tool_calls"):
         raise RequestError(
-            400, "messages: needs at least one, and behind calls of tools their results"
+            400, "messages: needs at least one, and tool calls must be followed by their results"
         )
     if found[-1]["role"] == "assistant" and thinks:
-        raise RequestError(400, "messages: the last begins the answer, needs thinking disabled")
+        raise RequestError(
+            400,
+            "messages: the last one is from the assistant and begins the answer; disable thinking",
+        )
     return found
 
 

@@ -164,7 +164,9 @@ def _render(fields: Fields, loaded: Loaded) -> str:
     kwargs: dict[str, Any] = fields.get("chat_template_kwargs", dict) or {}
     own = ("messages", "tools", "add_generation_prompt")
     if taken := [name for name in own if name in kwargs]:
-        raise RequestError(400, f"chat_template_kwargs: has {taken[0]}, needs it beside them")
+        raise RequestError(
+            400, f"chat_template_kwargs: has {taken[0]}, pass it as a field of the request"
+        )
     request = make_chat_request(fields)
     messages = prompter.check_messages(conversation([*(request.messages or ())]))
     asks = fields.switch("add_generation_prompt", default=True)

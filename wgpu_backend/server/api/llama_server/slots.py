@@ -63,7 +63,7 @@ def _make_path(state: State, name: str) -> str:
         raise RequestError(501, "slots: the server was started without --slot-save-path")
     # No folder, so that no client can write outside of the slot folder.
     if not _NAME.fullmatch(name) or name.endswith(".part"):
-        raise RequestError(400, f"filename: {name[:60]!r}, needs a file's name, and no folder's")
+        raise RequestError(400, f"filename: {name[:60]!r}, needs a file name without folders")
     return str(folder / name)
 
 
@@ -76,7 +76,7 @@ def _parse_slot(text: str, loaded: Loaded) -> int:
 
 def _get_held_tokens(loaded: Loaded, slot: int) -> Sequence[int]:
     if slot not in loaded.slots:
-        raise RequestError(400, f"slot {slot}: holds nothing; no request had it as id_slot")
+        raise RequestError(400, f"slot {slot}: is empty; no request named it as id_slot")
     return loaded.slots[slot]
 
 

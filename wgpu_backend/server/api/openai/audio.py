@@ -51,7 +51,7 @@ def endpoints(state: State) -> list[Endpoint]:
         granularities = set(fields.texts("timestamp_granularities"))
         if unknown := granularities - {"segment", ""}:
             name = min(unknown)[:40]
-            raise RequestError(400, f"timestamp_granularities: {name!r}, segment is known")
+            raise RequestError(400, f"timestamp_granularities: {name!r}, only segment is supported")
         language = fields.text("language")
         options = {"language": find_code(language) if language else None}
         order = await _order(state, fields, {**options, "task": "transcribe"})

@@ -491,7 +491,9 @@ def _add_item(item: Fields, found: list[ChatMessage]) -> None:
         case _ if kind.endswith("_call_output"):
             found.append(_convert_output(item, found))
         case "item_reference":
-            raise RequestError(400, "input: item_reference: nothing is kept here, send the item")
+            raise RequestError(
+                400, "input: item_reference: responses are not stored; send the item itself"
+            )
         case _:
             ignore(f"input: {kind}", "an item that no model here reads")
 

@@ -343,7 +343,7 @@ async def _iterate_in_order(
 
 
 class CompletionObjects:
-    """The objects of completions; counts the characters that each choice has returned."""
+    """A maker of the JSON objects of text completions, with each choice's character offset."""
 
     prefix, kind, chunk = "cmpl-", "text_completion", "text_completion"
 

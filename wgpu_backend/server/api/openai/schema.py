@@ -122,7 +122,9 @@ def make_chat_request(fields: Fields) -> CompletionRequest:
     if not messages:
         raise RequestError(400, "messages: needs at least one")
     if [message.get("role") for message in messages[-2:]] == ["assistant"] * 2:
-        raise RequestError(400, "messages: the last two are answers, needs one to go on with")
+        raise RequestError(
+            400, "messages: the last two are from the assistant, needs one to continue"
+        )
     choice = fields.get("tool_choice", str, dict)
     tools, must_call = choose_tools(choice, check_tools(fields.objects("tools")))
     logprobs = fields.switch("logprobs", default=False)
