@@ -75,7 +75,7 @@ class QwenImageTransformer(TokenDenoiser):
     def __init__(self, settings: Settings) -> None:
         for name in _UNKNOWN:
             if settings.flag(name, default=False):
-                raise settings.error(name, "is true, known is false")
+                raise settings.error(name, "is true, needs false")
         heads = settings.uint("num_attention_heads", default=24)
         width = heads * settings.uint("attention_head_dim", default=128)
         text = settings.uint("joint_attention_dim", default=3584)

@@ -194,8 +194,14 @@ def test_thinking_is_switched_on(client, path):
     ("more", "message"),
     [
         ({"guided_json": YES, "regex": "a"}, "guided_json, regex: 2 constraints of the text"),
-        ({"structured_outputs": {"regex": "a", "choice": ["b"]}}, "structured_outputs: 2 constraints"),
-        ({"response_format": {"type": "json_object"}, "ebnf": 'root ::= "a"'}, "ebnf: 2 constraints"),
+        (
+            {"structured_outputs": {"regex": "a", "choice": ["b"]}},
+            "structured_outputs: 2 constraints",
+        ),
+        (
+            {"response_format": {"type": "json_object"}, "ebnf": 'root ::= "a"'},
+            "ebnf: 2 constraints",
+        ),
         ({"guided_choice": []}, "guided_choice: needs a list of texts"),
         ({"guided_choice": ["a", 5]}, "guided_choice: needs a list of texts"),
         ({"guided_json": "{"}, "guided_json: "),

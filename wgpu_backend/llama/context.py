@@ -116,7 +116,7 @@ class Results:
             raise ContextError(f"{what}: no batch with results was computed")
         if states != self.states:
             kind = "embeddings" if self.states else "logits"
-            raise ContextError(f"{what}: the context gives {kind}; see set_embeddings")
+            raise ContextError(f"{what}: the context computes {kind}; call set_embeddings first")
 
     def pool(self, sequence: int) -> Rows:
         """Return the pooled state of a sequence, or a reranker's scores.

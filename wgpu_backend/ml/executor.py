@@ -68,7 +68,7 @@ class Recorded(Protocol):
         ...
 
     def replays(self, count: int) -> list[Result]:
-        """Run with each of the first `turns` in order; does not wait."""
+        """Run `count` times, with the inputs in `turns[0]`, `turns[1]`, …; does not wait."""
         ...
 
     def timed(self) -> list[tuple[str, str, float]]:

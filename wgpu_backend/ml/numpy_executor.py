@@ -323,7 +323,7 @@ class NumpyRecorded:
         return NumpyResult(self._run(self.arrays))
 
     def replays(self, count: int) -> list[Result]:
-        """Run with each of the first `turns` in order."""
+        """Run `count` times, with the inputs in `turns[0]`, `turns[1]`, …."""
         require_turns(self.turns, count)
         return [NumpyResult(self._run(arrays)) for arrays in self.turns[:count]]
 

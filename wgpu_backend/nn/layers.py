@@ -35,7 +35,7 @@ class Linear(Module):
 
     @property
     def bias_shape(self) -> Shape | None:
-        """Return the shape of the bias: the rows of the weight, of every matrix."""
+        """Return the shape of the bias: the weight's shape without its last axis."""
         return None if self.shape is None else self.shape[:-1]
 
     def __call__(self, x: Tensor, residual: Tensor | None = None) -> Tensor:

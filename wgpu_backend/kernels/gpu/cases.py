@@ -75,7 +75,7 @@ def _normed_row(context: Context, rng: np.random.Generator) -> Tensor:
 
 
 def _sample_tokens(context: Context, rng: np.random.Generator) -> Tensor:
-    """Build the choice of tokens of two rows of logits, among the largest of several parts."""
+    """Sample a token for each of two rows of logits, from the top-k of several parts of a row."""
     logits = normal(context, rng, 2, 9000)
     params = make_sampling_params(SamplingOptions(temperature=1.5)).array()
     draws = np.array([[1 << 31, 1], [1 << 30, 0]], np.uint32)

@@ -97,7 +97,7 @@ def cases() -> Iterator[tuple[str, Make]]:
 
 
 def fused_cases() -> Iterator[tuple[str, float, Make]]:
-    """Yield graphs in which a rule applies, with the largest error of its op."""
+    """Yield graphs to which a fusion rule applies, with the op's name and largest allowed error."""
     yield "chain", LARGEST_ERROR, lambda c, r: (normal(c, r, 5, 33).silu().sqr()).tanh()
     yield "linear_q8", ROUNDING_ERROR, _rounded_products
     yield "linear_q8_pair", LARGEST_ERROR, _precise_product

@@ -276,7 +276,7 @@ class WgpuRecorded:
         return WgpuResult(self.program.replay(), self._specs)
 
     def replays(self, count: int) -> list[Result]:
-        """Run with each of the first `turns` in order, in one submit if they fit; does not wait."""
+        """Run `count` times, with the inputs in `turns[0]`, `turns[1]`, …; does not wait."""
         require_turns(self.turns, count)
         return [WgpuResult(pending, self._specs) for pending in self.program.replays(count)]
 

@@ -237,7 +237,7 @@ def _behind_writes(node: OpNode, graph: Graph) -> Node | None:
 def _put_heads(
     query: Heads, key: Heads, v: Node, slots: Node, keys: Node, values: Node, graph: Graph
 ) -> tuple[Node, Node, Node] | None:
-    """Return the queries' node, which also writes keys and values, and both states, or None."""
+    """Return nodes of the queries and of both written caches; None if the kernel does not fit."""
     norms = [heads.norm for heads in (query, key) if heads.norm is not None]
     alike = query.table is key.table and query.interleaved == key.interleaved
     if len(norms) != 2 or not alike or query.order != key.order:

@@ -188,7 +188,7 @@ def linear_reference(
 
 
 def _product(weight: Node, x: Node, attributes: Attributes) -> Launch:
-    """Return the launch of the sums."""
+    """Return the launch of ``x @ weight.T``, with no epilogue yet."""
     require_rank("linear", "weight", weight, 2, 2)
     prologue = attributes.prologue
     values = prologue.form == "values"

@@ -96,7 +96,7 @@ def _columns(launch: Launch) -> int:
 
 
 def _by_rows(launch: Launch) -> Launch:
-    """Return a launch whose lanes stride over k, for some rows and columns a work group."""
+    """Return a launch whose lanes stride over k, with a few rows and columns per workgroup."""
     n, joins = _columns(launch), joined_rows(launch)
     columns, sources = min(n, COLUMNS) or 1, ROWS * joins
     squares = 0 if get_attributes(launch).prologue.eps is None else columns

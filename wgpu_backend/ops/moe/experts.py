@@ -306,7 +306,7 @@ def _with_gate(launch: Launch, weights: Node, activation: str, *, plain: bool) -
 
 
 def _product(weights: Node, x: Node, ids: Node, used: int) -> Launch:
-    """Return the launch of the sums; axes of x after the second may be values, or groups."""
+    """Return the launch of the products, without bias or gate; x may be in groups."""
     require_rank(NAME, "weights", weights, 3, 4)
     _require_rows(NAME, weights, x, used)
     rows, skipped = _flatten_experts(NAME, weights)

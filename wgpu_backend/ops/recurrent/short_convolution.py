@@ -141,7 +141,7 @@ def token_shift(x: Node, state: Node, runs: Node) -> Launch:
 
 @token_shift.reference
 def token_shift_reference(x: Array, state: Array, runs: Array) -> Array:
-    """Return the token before each."""
+    """Return each token's predecessor in its sequence."""
 
     def step(token: int, before: Array) -> tuple[Array, Array]:
         return before[0], x[token : token + 1]

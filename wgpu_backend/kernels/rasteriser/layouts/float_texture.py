@@ -105,7 +105,7 @@ def fit(rows: Bytes) -> bool:
 
 
 def rebase(rows: Bytes) -> Bytes:
-    """Rebase the exponents of F16 that `fit` accepts to count from 2^-24.
+    """Change the exponents of f16 values to count from 2^-24; `fit` must have accepted the values.
 
     Parameters
     ----------

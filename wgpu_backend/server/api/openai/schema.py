@@ -108,7 +108,7 @@ def _read_bias(fields: Fields) -> dict[int, float]:
     try:
         return {int(token): float(bias) for token, bias in given.items()}
     except (TypeError, ValueError, OverflowError):
-        raise RequestError(400, "logit_bias: needs numbers by token ids") from None
+        raise RequestError(400, "logit_bias: needs an object of token ids and numbers") from None
 
 
 def make_chat_request(fields: Fields) -> CompletionRequest:
