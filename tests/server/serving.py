@@ -45,8 +45,12 @@ def opened(stored, num_ctx):
     return wb.load(stored.path, device="cpu", num_ctx=num_ctx or 256, num_parallel=2)
 
 
-def app_of(root: Path, hosts=HOSTS, opens=opened, **more):
-    """A server of ``tale``, ``actor`` and the bundled model of pictures."""
+def app_of(root: Path, hosts=HOSTS, opens=opened, wraps=None, **more):
+    """A server of ``tale``, ``actor`` and the bundled model of pictures.
+
+    `opens` makes a `LanguageModel`, or with `wraps` what that makes a server's model of.
+    """
+    wraps = wraps or (lambda model: LocalModel(model, more.get("max_queue", 512)))
     store = Store(root)
     wanted = Modelfile(str(bundled()), {"num_predict": 8}, system="")
     create(store, ModelName.parse("tale"), wanted, root)
@@ -55,7 +59,7 @@ def app_of(root: Path, hosts=HOSTS, opens=opened, **more):
     pictures = {"pictures": {PICTURES: bundled_pictures()}, "picture_device": "cpu"}
 
     def local(stored, num_ctx):
-        return LocalModel(opens(stored, num_ctx), more.get("max_queue", 512))
+        return wraps(opens(stored, num_ctx))
 
     return make_app(Settings(store, local, version="1", hosts=hosts, **{**pictures, **more}))
 

@@ -202,7 +202,11 @@ def fill_from_store(
         settings = replace(settings, num_ctx=int(cast("int", num_ctx)))
     # The store's adapters are part of the model, so the user's come on top of them.
     loras = (*((path, 1.0) for path in found.adapters), *settings.adapters.loras)
-    settings = replace(settings, adapters=replace(settings.adapters, loras=loras))
+    settings = replace(
+        settings,
+        adapters=replace(settings.adapters, loras=loras),
+        mmproj=settings.mmproj or found.projector,
+    )
     options = replace(
         options,
         system=options.system or found.system,

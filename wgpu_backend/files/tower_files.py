@@ -58,10 +58,15 @@ def _open(path: Path, text: Config) -> GGUFFile:
         raise
 
 
+def find_towers(file: GGUFFile) -> list[Path]:
+    """Return the mmproj files in a model's folder that have the model's width."""
+    candidates = sorted({*file.path.parent.glob("*mmproj*.gguf")} - {file.path})
+    return [path for path in candidates if _fits(path, file.config)]
+
+
 def _find_nearby(file: GGUFFile) -> GGUFFile | None:
     """Open the mmproj file in a model's folder that has the model's width; raise for several."""
-    candidates = sorted({*file.path.parent.glob("*mmproj*.gguf")} - {file.path})
-    fitting = [path for path in candidates if _fits(path, file.config)]
+    fitting = find_towers(file)
     if len(fitting) > 1:
         names = ", ".join(path.name for path in fitting)
         raise ModelError(f"{file.path}: several towers fit it: {names}; pass one as mmproj")

@@ -18,6 +18,7 @@ from wgpu_backend.files.store.manifest import CONFIG_TYPE, Layer, Manifest
 from wgpu_backend.files.store.modelfile import Base, Modelfile
 from wgpu_backend.files.store.names import ModelName
 from wgpu_backend.files.store.store import BlobMissing, Entry, Store
+from wgpu_backend.files.tower_files import find_towers
 
 # Bytes of a template, a license ….
 _MAX_TEXT = 16 << 20
@@ -50,6 +51,8 @@ class Stored:
         Text of the license.
     details : mapping
         Format, family, size and quantisation.
+    projector : Path or None
+        The file of the model's tower for pictures or sound, if it has one of its own.
     """
 
     entry: Entry
@@ -61,6 +64,7 @@ class Stored:
     messages: tuple[Mapping[str, str], ...] = ()
     license: str = ""
     details: Mapping[str, object] = field(default_factory=dict[str, object])
+    projector: Path | None = None
 
     @property
     def modelfile(self) -> Modelfile:
@@ -104,6 +108,7 @@ def open_stored(store: Store, name: ModelName) -> Stored:
         tuple(_messages(store, manifest)),
         _text(store, manifest, "license"),
         details(store, entry),
+        next((store.blob(each.digest) for each in manifest.of_kind("projector")), None),
     )
 
 
@@ -299,6 +304,17 @@ def _merge_parameters(store: Store, layers: list[Layer], wanted: Modelfile) -> N
     layers.append(store.add_bytes("params", json.dumps(values).encode()))
 
 
+def _tower_layers(store: Store, path: Path, report: Callable[[str], None]) -> list[Layer]:
+    """Return the layer of the only mmproj file in the folder that fits a model; else none."""
+    with open_gguf(path, check_types=False) as file:
+        found = find_towers(file)
+    if len(found) > 1:
+        names = ", ".join(each.name for each in found)
+        report(f"left out {names}: several towers fit {path.name}; keep one in its folder")
+        return []
+    return [_gguf(store, "projector", each, report)[0] for each in found]
+
+
 def _base(
     store: Store, base: Base, folder: Path, report: Callable[[str], None]
 ) -> tuple[list[Layer], dict[str, object]]:
@@ -313,7 +329,7 @@ def _base(
     path = folder / Path(base).expanduser()
     if path.is_file():
         layer, config = _gguf(store, "model", path, report)
-        return [layer], config
+        return [layer, *_tower_layers(store, path, report)], config
     if path.is_dir():
         if (path / "config.json").is_file():
             how = f"`wgpu-backend create OUT.gguf {base}` makes a GGUF file of it"

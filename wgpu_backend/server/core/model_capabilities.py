@@ -7,6 +7,7 @@ from pathlib import Path
 
 from wgpu_backend.engine.speech.tokens import ARCHITECTURES
 from wgpu_backend.errors import ModelError
+from wgpu_backend.files.gguf.one_file import own_tower, text_part
 from wgpu_backend.files.gguf.reader import GGUFFile, open_gguf
 from wgpu_backend.files.tower_files import open_tower
 from wgpu_backend.nn.decoder import Decoder
@@ -20,8 +21,13 @@ _SENSES = {"image": "vision", "audio": "audio"}
 _INFILLING = ("fim_pre", "fim_suf", "fim_mid")
 
 
-def read_capabilities(file: GGUFFile) -> list[str]:
+def read_capabilities(file: GGUFFile, projector: Path | None = None) -> list[str]:
     """Return the capabilities of a model: ``completion`` or ``embedding`` first.
+
+    Parameters
+    ----------
+    projector : Path or None
+        The file of its tower; None to look in the model's file and next to it.
 
     A speech model has ``transcription`` alone, which is not one of Ollama's words.
     """
@@ -34,20 +40,24 @@ def read_capabilities(file: GGUFFile) -> list[str]:
     can += ["thinking"] if thinks(template) else []
     infills = not encodes and plays_roles(file.metadata, _INFILLING)
     can += ["insert"] if infills else []
-    return [*can, *_read_senses(file)]
+    return [*can, *_read_senses(file, projector)]
 
 
-def _read_senses(file: GGUFFile) -> list[str]:
-    """Return ``vision`` and ``audio`` where the model has towers, in its file or next to it."""
+def _read_senses(whole: GGUFFile, projector: Path | None) -> list[str]:
+    """Return ``vision`` and ``audio`` where the model has towers."""
     try:
+        file = text_part(whole)
         reads_rows = issubclass(model_class(file.config), Decoder)
-        tower = open_tower(file) if reads_rows else None
-        kinds = {} if tower is None else projector_kinds(tower.config)
+        tower = open_tower(file, projector) if reads_rows else None
+        if tower is None:
+            return []
+        kinds = projector_kinds(tower.config)
+        # The tower of one file shares that file, which the caller closes.
+        if own_tower(file) is None:
+            tower.close()
     # A damaged tower is reported when it is used; the model answers texts without it.
     except (ModelError, OSError):
         return []
-    if tower is not None and tower is not file:
-        tower.close()
     return [_SENSES[modality] for modality in kinds]
 
 
@@ -60,7 +70,7 @@ def takes_sound(path: Path) -> bool:
 
 
 @lru_cache(maxsize=1024)
-def read_blob_capabilities(path: Path) -> tuple[str, ...]:
+def read_blob_capabilities(path: Path, projector: Path | None = None) -> tuple[str, ...]:
     """Return the capabilities of a blob, which never changes and so is read once.
 
     Raises
@@ -69,4 +79,4 @@ def read_blob_capabilities(path: Path) -> tuple[str, ...]:
         The blob is damaged.
     """
     with open_gguf(path, check_types=False) as file:
-        return tuple(read_capabilities(file))
+        return tuple(read_capabilities(file, projector))

@@ -53,6 +53,7 @@ class LoadSpec:
     control_vectors: tuple[Scaled, ...] = ()
     control_layers: tuple[int, int] | None = None
     imports: tuple[str, ...] = ()
+    mmproj: str | None = None
     engine: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
     @property

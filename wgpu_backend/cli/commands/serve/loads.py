@@ -134,6 +134,7 @@ def make_load_spec(
         control_vectors=tuple((str(path), scale) for path, scale in adapters.control_vectors),
         control_layers=adapters.control_layers,
         imports=tuple(map(str, imported_files())),
+        mmproj=None if stored.projector is None else str(stored.projector),
     )
 
 

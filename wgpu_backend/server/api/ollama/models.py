@@ -256,18 +256,24 @@ def _show_pipeline(name: str, folder: Path) -> dict[str, Any]:
 def _describe_entry(store: Store, entry: Entry) -> dict[str, Any]:
     models = entry.manifest.of_kind("model")
     path = store.blob(models[0].digest) if models else None
-    return _describe_model(entry, details(store, entry), path)
+    towers = [store.blob(layer.digest) for layer in entry.manifest.of_kind("projector")]
+    return _describe_model(entry, details(store, entry), path, *towers[:1])
 
 
-def _list_capabilities(path: Path | None) -> list[str]:
+def _list_capabilities(path: Path | None, projector: Path | None) -> list[str]:
     """Return the capabilities of a model; none if its file is missing or damaged."""
     try:
-        return [] if path is None else [*read_blob_capabilities(path)]
+        return [] if path is None else [*read_blob_capabilities(path, projector)]
     except (BackendError, OSError):
         return []
 
 
-def _describe_model(entry: Entry, facts: Any, path: Path | None) -> dict[str, Any]:  # noqa: ANN401
+def _describe_model(
+    entry: Entry,
+    facts: Any,  # noqa: ANN401
+    path: Path | None,
+    projector: Path | None = None,
+) -> dict[str, Any]:
     name = str(entry.name)
     return {
         "name": name,
@@ -276,7 +282,7 @@ def _describe_model(entry: Entry, facts: Any, path: Path | None) -> dict[str, An
         "size": entry.manifest.size,
         "digest": entry.digest,
         "details": facts,
-        "capabilities": _list_capabilities(path),
+        "capabilities": _list_capabilities(path, projector),
     }
 
 
@@ -294,7 +300,7 @@ def _show(stored: Stored, *, verbose: bool) -> dict[str, Any]:
             for i in file.tensors.values()
         ]
         own = file.config.string("tokenizer.chat_template", "")
-        can = read_capabilities(file)
+        can = read_capabilities(file, stored.projector)
     made: dict[str, Any] = {
         "modelfile": write_modelfile(stored.modelfile),
         "parameters": _format_parameters(stored),

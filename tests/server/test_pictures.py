@@ -1,0 +1,199 @@
+"""Pictures in requests: every API's form of them, capabilities, and what is refused."""
+
+import base64
+import io
+
+import pytest
+
+pytest.importorskip("starlette", reason="the extra [serve] is not installed")
+from PIL import Image, ImageDraw
+
+from tests.server.serving import client_of, lines
+from wgpu_backend.cli.commands.serve.loads import make_bundled_entry
+from wgpu_backend.engine.loading import bundled
+from wgpu_backend.files.store.modelfile import Modelfile
+from wgpu_backend.files.store.names import ModelName
+from wgpu_backend.files.store.store import Store
+from wgpu_backend.files.store.stored import create, open_stored
+from wgpu_backend.server.worker.messages import LoadSpec
+from wgpu_backend.server.worker.remote import open_worker
+
+ASK = "Which colour?"
+COLD = {"temperature": 0}
+
+
+def picture(colour):
+    image = Image.new("RGB", (96, 96), "white")
+    ImageDraw.Draw(image).rectangle((24, 24, 72, 72), fill=colour)
+    file = io.BytesIO()
+    image.save(file, "PNG")
+    return base64.b64encode(file.getvalue()).decode()
+
+
+RED, BLUE = picture("#d82323"), picture("#2850d7")
+URL = f"data:image/png;base64,{RED}"
+
+
+@pytest.fixture(scope="module")
+def client(tmp_path_factory):
+    fixed = {"eyes": make_bundled_entry("eyes")}
+    with client_of(tmp_path_factory.mktemp("store"), fixed=fixed) as client:
+        yield client
+
+
+def post(client, path, **body):
+    found = client.post(path, json={"model": "eyes", "stream": False, **body})
+    assert found.status_code == 200, found.text
+    return found.json()
+
+
+def user(*content):
+    return [{"role": "user", "content": [*content]}]
+
+
+def test_ollama_s_chat_reads_images(client):
+    message = {"role": "user", "content": ASK, "images": [RED]}
+    found = post(client, "/api/chat", messages=[message], options=COLD)
+    assert found["message"]["content"] == "Red."
+    # 36 rows of the picture, and the text.
+    assert found["prompt_eval_count"] > 36
+
+
+def test_ollama_s_generate_reads_images(client):
+    assert post(client, "/api/generate", prompt=ASK, images=[BLUE], options=COLD)["response"] == (
+        "Blue."
+    )
+
+
+def test_openai_s_chat_reads_data_urls(client):
+    parts = {"type": "image_url", "image_url": {"url": URL}}, {"type": "text", "text": ASK}
+    found = post(client, "/v1/chat/completions", messages=user(*parts), temperature=0)
+    assert found["choices"][0]["message"]["content"] == "Red."
+    assert found["usage"]["prompt_tokens"] > 36
+
+
+def test_responses_reads_images(client):
+    parts = (
+        {"type": "input_image", "image_url": URL},
+        {"type": "input_text", "text": "What is this?"},
+    )
+    found = post(client, "/v1/responses", input=user(*parts), temperature=0)
+    assert found["output"][0]["content"][0]["text"] == "A red square on a white background."
+
+
+def test_anthropic_s_messages_read_image_blocks(client):
+    source = {"type": "base64", "media_type": "image/png", "data": BLUE}
+    parts = {"type": "image", "source": source}, {"type": "text", "text": ASK}
+    more = {"max_tokens": 16, "temperature": 0}
+    found = post(client, "/v1/messages", messages=user(*parts), **more)
+    assert found["content"] == [{"type": "text", "text": "Blue."}]
+    count = client.post(
+        "/v1/messages/count_tokens", json={"model": "eyes", "messages": user(*parts)}
+    )
+    usage = found["usage"]
+    read = usage["input_tokens"] + usage["cache_read_input_tokens"]
+    assert count.json()["input_tokens"] == read > 36
+
+
+def test_a_stream_about_a_picture(client):
+    message = {"role": "user", "content": ASK, "images": [RED]}
+    body = {"model": "eyes", "messages": [message], "options": COLD}
+    pieces = lines(client.post("/api/chat", json=body))
+    assert "".join(piece["message"]["content"] for piece in pieces) == "Red."
+
+
+def test_a_picture_of_an_earlier_turn_is_still_seen(client):
+    first = {"role": "user", "content": ASK, "images": [RED]}
+    said = {"role": "assistant", "content": "Red."}
+    more = {"role": "user", "content": "And the background?"}
+    found = post(client, "/api/chat", messages=[first, said, more], options=COLD)
+    assert found["message"]["content"] == "White."
+
+
+def test_capabilities_list_vision_where_there_is_a_tower(client):
+    shown = client.post("/api/show", json={"model": "eyes"}).json()
+    assert shown["capabilities"] == ["completion", "vision"]
+    listed = {
+        each["name"]: each["capabilities"] for each in client.get("/api/tags").json()["models"]
+    }
+    assert "vision" in listed["eyes:latest"]
+    assert "vision" not in listed["tale:latest"]
+
+
+@pytest.mark.parametrize(
+    ("data", "why"),
+    [
+        ("?", "images[0]: is not base64"),
+        ("", "images[0]: has no bytes"),
+        (5, "images[0]: '5', needs a string in base64"),
+        (RED[:200], "picture of 150 bytes"),
+        (base64.b64encode(b"no picture").decode(), "picture of 10 bytes"),
+        ("https://example.com/a.png", "is not fetched by this server"),
+    ],
+)
+def test_a_bad_picture_is_a_400_that_says_why(client, data, why):
+    message = {"role": "user", "content": ASK, "images": [data]}
+    found = client.post("/api/chat", json={"model": "eyes", "messages": [message]})
+    assert (found.status_code, why in found.json()["error"]) == (400, True), found.text
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "why"),
+    [
+        (
+            "/v1/chat/completions",
+            {"messages": user({"type": "image_url", "image_url": {"url": "http://localhost/a"}})},
+            "is not fetched by this server",
+        ),
+        (
+            "/v1/chat/completions",
+            {"messages": user({"type": "input_audio", "input_audio": {"data": "eA=="}})},
+            "does not support audio: it has no tower for them",
+        ),
+        ("/v1/chat/completions", {"messages": user({"type": "video"})}, "needs text, image_url"),
+        (
+            "/v1/messages",
+            {
+                "messages": user({"type": "image", "source": {"type": "url", "url": "http://a"}}),
+                "max_tokens": 1,
+            },
+            "needs base64",
+        ),
+        (
+            "/v1/responses",
+            {"input": [{"role": "system", "content": [{"type": "input_image", "image_url": URL}]}]},
+            "needs text alone",
+        ),
+    ],
+)
+def test_what_cannot_be_read_is_refused(client, path, body, why):
+    found = client.post(path, json={"model": "eyes", **body})
+    assert (found.status_code, why in found.text) == (400, True), found.text
+
+
+def test_a_created_model_keeps_its_tower(tmp_path):
+    store, name = Store(tmp_path), ModelName.parse("seer")
+    create(store, name, Modelfile(str(bundled("eyes")), {}), tmp_path)
+    stored = open_stored(store, name)
+    tower = bundled("eyes").with_name("eyes-mmproj.gguf")
+    assert stored.projector is not None
+    assert stored.projector.read_bytes() == tower.read_bytes()
+
+
+def test_a_worker_reads_pictures(tmp_path):
+    """The blobs of a store have no names, so the worker is given the tower's."""
+    store, name = Store(tmp_path / "models"), ModelName.parse("seer")
+    create(store, name, Modelfile(str(bundled("eyes")), {}), tmp_path)
+
+    def opens(stored, num_ctx):
+        spec = LoadSpec(str(stored.path), "cpu", num_ctx=256, mmproj=str(stored.projector))
+        return open_worker("seer", spec, 8, lambda error: None)
+
+    with client_of(tmp_path / "models", opens=opens, wraps=lambda model: model) as client:
+        for colour, image in (("Red.", RED), ("Blue.", BLUE)):
+            message = {"role": "user", "content": ASK, "images": [image]}
+            found = post(client, "/api/chat", model="seer", messages=[message], options=COLD)
+            assert found["message"]["content"] == colour
+        cut = {"role": "user", "content": ASK, "images": [RED[:200]]}
+        refused = client.post("/api/chat", json={"model": "seer", "messages": [cut]})
+    assert (refused.status_code, "picture of 150 bytes" in refused.text) == (400, True)
