@@ -60,7 +60,7 @@ class Arcee(Llama):
     """AFM-4.5B, with squared ReLU and no gate."""
 
     def layer(self, config: nn.LayerConfig) -> nn.Layer:
-        """Build Llama's layer with this feed-forward network."""
+        """Build Llama's layer with squared ReLU and no gate."""
         attention = nn.SelfAttention(config, self.rope)
         return nn.Layer(config, attention, nn.MLP(config, "relu2", gated=False))
 

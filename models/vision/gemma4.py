@@ -140,6 +140,7 @@ class Gemma4Vision(Tower):
         """Return a row for each square of patches, in raster order."""
         columns, rows = (inputs["places"].slice(0, i, i + 1).reshape(-1) for i in range(2))
         tables = self.positions.reshape(-1, self.width)
+        # In the flat table, the rows' embeddings follow those of the columns.
         added = tables.rows(columns).add(tables.rows(rows + self.positions.shape[1]))
         x = self.patches(inputs["patches"]).add(added)
         rotate = self._rotation(inputs["places"])

@@ -158,6 +158,7 @@ class Qwen25Vision(Qwen2Vision):
         lengths = [length * self.square**2 for length in runs]
         for i, layer in enumerate(self.layers):
             x = layer(x, rotate, () if i in self.whole else lengths)
+        # The language model expects raster order.
         back = np.argsort(order).astype(np.int32)
         return self.merge(x).rows(x.context.from_numpy(back))
 

@@ -158,7 +158,7 @@ def test_parameters_are_found_and_put_by_their_paths(rng):
     [
         (lambda w: {**w, "scale": wx.ones((3,))}, r"'scale' has shape \[2\], given is \[3\]"),
         (lambda w: {"scale": w["scale"]}, "3 of 4 parameters are missing: 'layers.0.weight'"),
-        (lambda w: {**w, "x.y": w["scale"]}, "1 of 5 weights have no place: 'x.y'"),
+        (lambda w: {**w, "x.y": w["scale"]}, "1 of 5 weights fit no parameter: 'x.y'"),
     ],
 )
 def test_weights_that_do_not_fit_change_nothing(changed, message):

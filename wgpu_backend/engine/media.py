@@ -310,6 +310,7 @@ class TowerRows:
         if found is None:
             found = make()
             self._nbytes += found.nbytes
+        # Put at the end, so that the first entry is the least recently used.
         self._rows[digest] = found
         while self._nbytes > self._most and len(self._rows) > 1:
             oldest = next(iter(self._rows))
@@ -386,6 +387,7 @@ class Illustrations:
             if source is None:
                 raise OptionError(f"a part of type {kind!r} has no {kind!r}, needs its data")
             made.append(self._take(kind, source))
+        # A message with images only has no part for text.
         if listed is None and not content:
             made.pop()
         rest = {key: value for key, value in message.items() if key != "images"}

@@ -60,6 +60,7 @@ def _open(path: Path, text: Config) -> GGUFFile:
 
 def find_towers(file: GGUFFile) -> list[Path]:
     """Return the mmproj files in a model's folder that have the model's width."""
+    # The model's own file may also have mmproj in its name.
     candidates = sorted({*file.path.parent.glob("*mmproj*.gguf")} - {file.path})
     return [path for path in candidates if _fits(path, file.config)]
 

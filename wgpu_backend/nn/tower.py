@@ -75,6 +75,7 @@ class Media:
 
 def make_media(arrays: Mapping[str, Array], layout: Sequence[str | Rows]) -> Media:
     """Make a `Media` with its digest."""
+    # The layout counts as well: it decides between which tokens the rows are.
     whole = hashlib.sha256(repr([*layout]).encode())
     for name, array in arrays.items():
         whole.update(f"{name} {array.dtype} {array.shape}".encode())

@@ -229,7 +229,8 @@ def _require_all(owner: str, slots: Mapping[str, Slot], given: Mapping[str, Any]
         )
     if surplus:
         raise ModelError(
-            f"{owner}: {len(surplus)} of {len(given)} weights have no place: {_list_names(surplus)}"
+            f"{owner}: {len(surplus)} of {len(given)} weights fit no parameter: "
+            f"{_list_names(surplus)}"
         )
 
 

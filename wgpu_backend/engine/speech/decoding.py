@@ -77,9 +77,11 @@ def mask(logits: F32s, chosen: Sequence[int], tokens: SpeechTokens, *, timestamp
         # The second of a pair may be equal; a segment lasts at least one step.
         alone = closing and not (len(chosen) < 2 or chosen[-2] >= first)
         y[first : stamps[-1] + (0 if alone else 1)] = -np.inf
+    # A text begins with a timestamp.
     if not chosen:
         y[:first] = -np.inf
         y[first + LATEST_FIRST + 1 :] = -np.inf
+    # Summed, since the probability of a time is spread over several timestamps.
     total = log_sum(y[first:])
     if total > y[:first].max():
         y[:first] = -np.inf

@@ -323,6 +323,7 @@ class SpeechModel:
                 )
                 number += 1
                 past += part.tokens
+            # An uncertain text as a prompt would repeat its mistakes in the next window.
             if not options.condition_on_previous or found.temperature > _MOST_CERTAIN:
                 past = []
             seek += moved

@@ -149,6 +149,7 @@ def split_window(found: Decoded, tokens: SpeechTokens, frames: int) -> tuple[lis
     is_stamp = [token >= first for token in chosen]
     ends_alone = is_stamp[-2:] == [False, True]
     cuts = [i for i in range(1, len(chosen)) if is_stamp[i] and is_stamp[i - 1]]
+    # Without a pair of timestamps, the window is one segment.
     if not cuts:
         stamps = [token for token in chosen if token >= first]
         end = frames / FRAMES_PER_SECOND

@@ -93,7 +93,9 @@ def read_values(tensor: StoredTensor) -> Values:
             f"{', '.join(_KINDS)}"
         )
     if not math.prod(tensor.shape):
-        raise ModelError(f"{tensor.file.path}: tensor {tensor.name!r}: shape {tensor.shape}")
+        raise ModelError(
+            f"{tensor.file.path}: tensor {tensor.name!r} has no values: shape {tensor.shape}"
+        )
     dtype, kind, made = _KINDS[tensor.kind]
     raw = raw_rows(tensor, kind)
     return Values(tensor.shape or (1,), dtype, lambda begin, end: made(raw(begin, end)))

@@ -139,6 +139,7 @@ def _sniff(head: bytes) -> str | None:
         return "WAV"
     if head[:4] == b"FORM" and head[8:12] in (b"AIFF", b"AIFC"):
         return "AIFF"
+    # The box's size comes before its type.
     if head[4:8] == b"ftyp":
         return "MP4/M4A"
     starts = {

@@ -1,4 +1,4 @@
-"""Block formats, and below them K-quants, whose blocks have scales of their own groups.
+"""The block formats, and then K-quants, whose blocks have a scale for each of several groups.
 
 Q4_0, Q4_1, Q5_0, Q5_1 and Q8_0 have 32 values per block, Q1_0 and Q2_0 more. Without importances
 values are rounded directly, as on devices; with importances a scale is searched for. TQ1_0 and

@@ -114,7 +114,7 @@ def fit_tile(
 
 
 def _columns(extent: Extent, tile: Tile) -> int:
-    """Return the columns of a workgroup: always all parts that a column is split into."""
+    """Return the columns of a workgroup, a multiple of the parts that a column is split into."""
     parts = extent.parts
     return parts * even_share(extent.columns // parts, max(tile.columns // parts, 1))
 

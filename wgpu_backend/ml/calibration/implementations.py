@@ -225,6 +225,7 @@ def measure(
         for name in IMPLEMENTATIONS:
             opened = WgpuExecutor(Device.open(device, profile=profile, implementation=name))
             stack.callback(opened.close)
+            # Measured with the kernels and rules that a model would use later.
             known, wrong = probe_capabilities(opened, profile, self_test=self_test)
             executor = opened.as_if(known)
             executor.rules = fusions(True, exact=False, without=wrong)

@@ -59,6 +59,7 @@ def cubic_weights(side: int, count: int) -> F32s:
     Places outside the table have the value at its border.
     """
     places = (np.arange(count, dtype=np.float32) + np.float32(0.5)) / np.float32(count)
+    # In the steps of grid_sample, whose places are from -1 to 1, so that roundings are equal.
     places = ((places * 2 - 1 + 1) * np.float32(side) - 1) / 2
     first = np.floor(places)
     weights = np.zeros((count, side), np.float32)

@@ -283,6 +283,7 @@ def _bounded(
 
     The scale is computed from the product of `area`. Rounded sides are at least `least`.
     """
+    # The published processors also use Python's round, which takes halves to even.
     near = [max(least, round(side / multiple) * multiple) for side in size]
     pixels = area[0] * area[1]
     if frames * near[0] * near[1] > most:

@@ -297,7 +297,7 @@ def _prologue_choices(launch: Launch, new: Mapping[str, Node]) -> dict[str, str 
 
 
 def _token_choices(value: Node) -> dict[str, int]:
-    """Return the choices of a kernel of several tokens; empty for other kernels."""
+    """Return the shader choices of a kernel for several tokens; empty for other kernels."""
     tokens, stride = value.spec.shape[0], value.spec.strides[0]
     return {"TOKENS": tokens, "VALUE_STRIDE": stride} if tokens > 1 else {}
 

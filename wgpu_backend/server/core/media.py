@@ -51,7 +51,7 @@ def decode_base64(where: str, text: object) -> bytes:
 
 
 def make_part(where: str, kind: str, text: object) -> dict[str, Any]:
-    """Return a part of a message with a picture or a sound; raises as `decode_base64`.
+    """Return a part of a message with a picture or a sound; raises like `decode_base64`.
 
     Parameters
     ----------
@@ -62,7 +62,7 @@ def make_part(where: str, kind: str, text: object) -> dict[str, Any]:
 
 
 def guess_part(where: str, text: object) -> Part:
-    """Return a picture or a sound, whose kind its first bytes name; raises as `decode_base64`."""
+    """Return a picture or a sound, whose kind its first bytes name; raises like `decode_base64`."""
     data = decode_base64(where, text)
     # RIFF is a container of WebP pictures, too.
     is_sound = data.startswith(_SOUNDS) and data[8:12] != b"WEBP"

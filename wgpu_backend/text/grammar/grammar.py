@@ -383,7 +383,7 @@ def _positive(low: _End, high: _End | None) -> Iterator[Json]:
 
 
 def _near(bound: Decimal, step: Decimal) -> Iterator[Json]:
-    """Yield ranges of numbers above an excluded bound, less than a step away."""
+    """Yield schemas of the numbers between an excluded bound and one step above it."""
     for _ in range(_NEAR):
         yield _cell(bound + step / 10, bound + step)
         step /= 10
