@@ -158,7 +158,7 @@ def test_a_token_must_be_at_the_next_position(context):
 def test_a_full_batch_refuses_tokens():
     batch = Batch(1)
     batch.add(1)
-    with pytest.raises(ContextError, match="has 1 tokens"):
+    with pytest.raises(ContextError, match="full with 1 tokens"):
         batch.add(1)
     with pytest.raises(ContextError, match="distinct numbers"):
         Batch(2).add(1, seq_ids=(0, 0))
@@ -206,7 +206,7 @@ def test_states_are_pooled_as_the_engine_does(path, model):
         states = language.states(TOKENS)
         np.testing.assert_allclose(context.get_embeddings(), states, **CLOSE)
         np.testing.assert_allclose(context.get_embeddings_seq(1), states.mean(axis=0), **CLOSE)
-        with pytest.raises(ContextError, match="gives embeddings"):
+        with pytest.raises(ContextError, match="computes embeddings"):
             context.get_logits()
         with pytest.raises(ContextError, match="the last batch has no tokens of sequence 0"):
             context.get_embeddings_seq(0)

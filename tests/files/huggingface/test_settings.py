@@ -99,7 +99,7 @@ LAYER = ["full_attention", "sliding_attention"]
         ({"rope_scaling": {"type": "mrope"}}, "'rope_type' is 'mrope', known are default"),
         (
             {"rope_parameters": {"full_attention": YARN, "sliding_attention": {}}},
-            "'sliding_attention' is there, needs one rotation",
+            "'sliding_attention' is set, needs one RoPE",
         ),
         ({"rope_scaling": {"type": "linear"}}, "key 'factor' is missing"),
         (

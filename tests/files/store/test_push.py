@@ -125,7 +125,7 @@ def test_what_goes_wrong_is_told(registry, store: Store, name):
     with pytest.raises(StoreError, match="http is not encrypted; --insecure allows it"):
         pusher(store, insecure=False).push(name)
     registry.fault = "no account"
-    with pytest.raises(StoreError, match=r"from you: HTTP status 401 \(who are you\)"):
+    with pytest.raises(StoreError, match=r"rejects the upload: HTTP status 401 \(who are you\)"):
         pusher(store).push(name)
     assert registry.taken == {}
     registry.server.server_close()

@@ -14,7 +14,7 @@ from wgpu_backend.text.grammar import Grammar
 def matcher_of(schema):
     from llguidance import LLMatcher
 
-    from tests.text.grammar.test_gbnf import _library
+    from tests.text.grammar.matchers import _library
 
     form = LLMatcher.grammar_from_json_schema(Grammar.json_schema(schema).source())
     made = LLMatcher(_library(), form, log_level=0)
