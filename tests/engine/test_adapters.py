@@ -301,7 +301,7 @@ BAD = {
     "one of a pair": (
         {},
         {"blk.0.attn_q.weight.lora_b": None},
-        "tensor blk.0.attn_q.weight.lora_a is there, blk.0.attn_q.weight.lora_b is missing",
+        "tensor blk.0.attn_q.weight.lora_a is in the file, blk.0.attn_q.weight.lora_b is missing",
     ),
     "unknown weight": (
         {},
@@ -397,7 +397,10 @@ BAD_CONTROL = {
     "type": ({"direction.1": np.ones(64, "f2")}, "tensor direction.1 is f16 (64,), the model"),
     "layer 0": ({"direction.0": np.ones(64, "f4")}, "tensor direction.0: the model"),
     "layer 99": ({"direction.99": np.ones(64, "f4")}, "layers, needs a number from 1 to"),
-    "name": ({"blk.0.x": np.ones(64, "f4")}, "tensor blk.0.x: a control vector has direction.1"),
+    "name": (
+        {"blk.0.x": np.ones(64, "f4")},
+        "tensor blk.0.x: unexpected, a control vector has only direction.1",
+    ),
     "nan": ({"direction.1": np.full(64, np.nan, "f4")}, "has values that are NaN or infinite"),
 }
 

@@ -95,7 +95,7 @@ def test_what_the_model_cannot_see_is_refused(model):
 
 
 def test_a_parameter_is_not_given_twice(model):
-    with pytest.raises(TemplateError, match="chat_template_kwargs has tools, needs it as a param"):
+    with pytest.raises(TemplateError, match="chat_template_kwargs has tools, pass it as a param"):
         model.chat(ASK, chat_template_kwargs={"tools": TOOLS})
 
 

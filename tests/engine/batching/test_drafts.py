@@ -182,7 +182,7 @@ def test_what_cannot_be_a_draft_is_refused(tmp_path, model):
     path = recurrent()["mamba"].write(tmp_path / "mamba.gguf")
     with wgpu_backend.load(path, device="cpu") as mamba:
         for target, draft in ((mamba, "ngram"), (model, mamba)):
-            with pytest.raises(OptionError, match=r"mamba.gguf has layers with states"):
+            with pytest.raises(OptionError, match=r"mamba.gguf has recurrent layers"):
                 Engine(target, draft=draft)
     with (
         wgpu_backend.load(device="cpu") as story,

@@ -136,7 +136,7 @@ def test_what_a_cache_has_is_saved_dropped_and_brought_back(worker, tmp_path):
     assert again.usage.cached_tokens == len(prompt) - 1
     assert again.choices[0].tokens == first.choices[0].tokens
     worker.engine.drop_prefix(held)
-    for wrong, why in ((held, "was forgotten"), ([1], "1 tokens, needs more than 32")):
+    for wrong, why in ((held, "were evicted"), ([1], "1 tokens, needs more than 32")):
         with pytest.raises(wb.StoreError, match=why):
             worker.engine.save_slot(wrong, file)
     with pytest.raises(wb.StoreError, match="no file 'none"):
