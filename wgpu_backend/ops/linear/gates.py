@@ -71,6 +71,6 @@ def require_whole(launch: Launch) -> None:
     joins = get_attributes(launch).epilogue != SUMS
     if joins and not lies_whole(weight):
         raise DeviceError(
-            f"gated product: the weight of {weight.spec.shape} is in {_parts(weight)} "
+            f"gated product: the weight of {weight.spec.shape} lies in {_parts(weight)} "
             f"bindings of the device, needs one"
         )
