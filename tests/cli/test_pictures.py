@@ -58,7 +58,7 @@ def test_errors_name_what_is_missing(cli, folder):
     red = str(folder / "red.png")
     for words, said in (
         (("run", alone, "a", "--image", red), "text.gguf: it has no tower for pictures"),
-        (("run", model, "a", "--image", "no.png", "--mmproj", tower), "no.png: "),
+        (("run", model, "a", "--image", "no.png", "--mmproj", tower), "'no.png': no such file"),
         (("run", model, "a", "--image", model, "--mmproj", tower), "not an image"),
         (("run", model, "a", "--image", red, "--mmproj", alone), "needs 'clip'"),
     ):

@@ -54,7 +54,8 @@ WRONG = {
     "reasoning": ("", "maybe", *NO_TEXT), "api_key_file": (*NO_FILE, "text.txt", "tiny.gguf"),
     "keepalive": ("", "5m", "soon", *NO_TEXT),
     "language": ("", "xx", *NO_TEXT), "task": ("", "sing", *NO_TEXT),
-    "image": (*NO_FILE, "text.txt"), "mask": (*NO_FILE, "text.txt"),
+    "mmproj": (*NO_FILE, "no.gguf"), "image": (*NO_FILE, "text.txt"),
+    "mask": (*NO_FILE, "text.txt"),
 }  # fmt: skip
 # A text may be anything, and a flag has no value.
 ANYTHING = {"system", "prompt", "api_key", "negative", "alias", "tags"}

@@ -189,7 +189,7 @@ def test_a_token_on_the_device_is_penalised_like_one_the_host_knows(executor, rn
 
 
 def test_a_graph_is_not_built_for_the_host(full):
-    with Context(full) as context, pytest.raises(BackendError, match="sample on the host"):
+    with Context(full) as context, pytest.raises(BackendError, match="sampled on the host"):
         build(context, context.zeros(1, 9), plan(SamplingOptions(top_k=0)), places(context))
 
 

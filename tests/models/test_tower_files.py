@@ -182,7 +182,7 @@ def test_the_tower_beside_a_model(tmp_path):
         assert found.path.name == "mmproj-f32.gguf"
         found.close()
         write_mmproj(tmp_path / "mmproj-other.gguf", GEMMA3, gemma3_weights())
-        with pytest.raises(ModelError, match=r"mmproj-f32\.gguf, mmproj-other\.gguf; name one"):
+        with pytest.raises(ModelError, match=r"mmproj-f32\.gguf, mmproj-other\.gguf; pass one"):
             open_tower(text)
 
 

@@ -321,5 +321,5 @@ def test_qwen(tmp_path, version, device):
 def test_qwen_refuses_a_strip(tmp_path):
     path = write_mmproj(tmp_path / "mmproj.gguf", QWEN_KEYS[2], qwen_weights(2))
     tower, backend = open_tower(path, "cpu")
-    with backend, pytest.raises(OptionError, match=r"900 x 4 pixels, .* at most 200 times"):
+    with backend, pytest.raises(OptionError, match=r"900 x 4 pixels, .* at most 200"):
         tower.prepare(np.zeros((4, 900, 3), np.uint8))

@@ -227,7 +227,7 @@ def test_a_file_is_told_of_itself(tmp_path, head: str, said: str):
 
 
 def test_an_op_takes_a_file_or_text_and_not_both():
-    with pytest.raises(ValueError, match="op both: it has a shader and a source"):
+    with pytest.raises(ValueError, match="op both: it has both shader= and source="):
 
         @op(shader="ops/elementwise/scale", source=HALVE)
         def both(x: Node) -> Launch:

@@ -14,7 +14,8 @@ from typing import Annotated, Literal, TypeVar
 import typer
 
 from wgpu_backend.cli.completion import complete_device, complete_model, complete_stored
-from wgpu_backend.cli.failures import Debugging, UsageError
+from wgpu_backend.cli.failures import Debugging, UsageError, brief
+from wgpu_backend.cli.names import exists, require_file
 from wgpu_backend.cli.parameters import MAX_CONTEXT, PARAMETERS, parse_parameters
 from wgpu_backend.cli.parameters import options as parameter_options
 
@@ -114,17 +115,44 @@ _CONTEXT = PARAMETERS["num_ctx"]
 Context = Annotated[
     str | None, typer.Option(_CONTEXT.option, metavar="NUMBER", help=_CONTEXT.help_text)
 ]
+
+
+def _require_images(images: list[str] | None) -> list[str] | None:
+    """Check that pictures are files before a model is loaded for them."""
+    for image in images or ():
+        try:
+            require_file(Path(image))
+        except FileNotFoundError:
+            raise UsageError(f"--image: {brief(image)}: no such file") from None
+    return images
+
+
+def _require_tower(path: Path | None) -> Path | None:
+    if path is not None and not exists(str(path / "config.json")):
+        try:
+            require_file(path)
+        except FileNotFoundError:
+            raise UsageError(f"--mmproj: {brief(str(path))}: no such file") from None
+    return path
+
+
 Mmproj = Annotated[
     Path | None,
     typer.Option(
         "--mmproj",
+        callback=_require_tower,
         metavar="FILE",
         help="Tower for pictures; by default the model's own, or the mmproj*.gguf in its folder.",
     ),
 ]
 Images = Annotated[
     list[str] | None,
-    typer.Option("--image", metavar="FILE", help="Picture; may be given several times."),
+    typer.Option(
+        "--image",
+        metavar="FILE",
+        callback=_require_images,
+        help="Picture; may be given several times.",
+    ),
 ]
 Loras = Annotated[
     list[Path] | None,

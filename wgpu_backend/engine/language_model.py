@@ -316,7 +316,7 @@ class LanguageModel(Answers):
         # pass pads its rows to a power of two.
         limit = self.backend.executor.capabilities.max_binding_nbytes // (4 * rows)
         prompt = self._raw_prompt(tokens, images, audio)
-        ids = prompt.tokens if prompt.placed else token_ids(prompt.tokens, rows)
+        ids = prompt.tokens
         inserted = self.towers.insert(prompt.placed) if prompt.placed else None
         limit = max(1, limit // 2)
         return self._rows("logits", ids, self._logits, limit, inserted=inserted)
@@ -332,7 +332,7 @@ class LanguageModel(Answers):
                 raise OptionError(
                     f"{name}: need a text prompt, which marks their places, not token ids"
                 )
-            return Prompt([*tokens])
+            return Prompt(token_ids(tokens, self._sessions.vocabulary))
         if not parts:
             return Prompt(self.prompter.raw(tokens))
         return self.towers.raw(self.prompter, tokens, parts)

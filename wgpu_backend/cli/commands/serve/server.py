@@ -95,6 +95,11 @@ def run_server(options: ServeOptions, settings: ModelSettings) -> None:
         missing.
     """
     # First, so that invalid options raise before anything is opened.
+    if settings.mmproj is not None:
+        raise UsageError(
+            "--mmproj: it is of one model, a server has many; `wgpu-backend create NAME -f` with "
+            "FROM a GGUF file whose folder has the mmproj file stores both"
+        )
     checked = options.settings()
     _require_libraries()
     from wgpu_backend.server.app import make_app
