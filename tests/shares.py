@@ -80,7 +80,7 @@ ALL_LANES = (
     "tests/ops/test_rope_attention.py",
 )
 # Fixtures that skip a rasteriser of four lanes.
-EIGHT_LANE_FIXTURES = {"shuffling", "shuffling_split"}
+EIGHT_LANE_FIXTURES = {"shuffling", "shuffling_split", "tiling"}
 
 # Parameters of a few cases: one of a test on a device, five of any other, and every value of a
 # parameter that names what is tested.

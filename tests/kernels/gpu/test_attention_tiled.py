@@ -11,6 +11,7 @@ from wgpu_backend.dtypes import F16, F32, Q4_0, Q8_0
 from wgpu_backend.graph.capabilities import Capabilities
 from wgpu_backend.kernels import select
 from wgpu_backend.kernels.gpu.attention_tiles import LEAST_ROWS, SIZES, AttentionTile
+from wgpu_backend.kernels.gpu.subgroups import has_eight_lanes
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.numpy_executor import NumpyExecutor
 from wgpu_backend.ops.attention.paged import paged_attention, paged_attention_splits
@@ -25,10 +26,10 @@ HARDWARE = Capabilities(subgroups=True, f16=True, max_workgroup_nbytes=48 << 10)
 
 
 @pytest.fixture
-def wide(executors):
+def tiling(executors):
     found = executors("wide")
-    if not (found.capabilities.f16 and found.capabilities.subgroups):
-        pytest.skip("needs a device with f16, and subgroups")
+    if not (found.capabilities.f16 and has_eight_lanes(found.capabilities)):
+        pytest.skip("needs a device with f16, and subgroups of eight lanes")
     return found
 
 
@@ -123,16 +124,16 @@ def test_prompts_are_split_for_as_many_groups_as_a_device_holds():
 
 
 @pytest.mark.gpu
-def test_a_prompt_is_right(wide, check, rng):
-    check(wide, built(prompt(rng), rng, f16=True, dtypes=(F16, F16)), limit=LIMIT)
+def test_a_prompt_is_right(tiling, check, rng):
+    check(tiling, built(prompt(rng), rng, f16=True, dtypes=(F16, F16)), limit=LIMIT)
 
 
 @pytest.mark.gpu
 @pytest.mark.slow
 @pytest.mark.parametrize("group", [1, 3, 8])
-def test_heads_share_keys(wide, check, rng, group):
+def test_heads_share_keys(tiling, check, rng, group):
     case = prompt(rng, heads=2 * group, cols=64, tokens=37)
-    check(wide, built(case, rng, f16=True, dtypes=(F16, F16)), limit=LIMIT)
+    check(tiling, built(case, rng, f16=True, dtypes=(F16, F16)), limit=LIMIT)
 
 
 @pytest.mark.gpu
@@ -140,36 +141,36 @@ def test_heads_share_keys(wide, check, rng, group):
 @pytest.mark.parametrize(
     ("cols", "v_cols"), [(4, 4), (72, 72), (80, 80), (128, 128), (256, 256), (96, 64), (64, 132)]
 )
-def test_heads_of_every_size(wide, check, rng, cols, v_cols):
+def test_heads_of_every_size(tiling, check, rng, cols, v_cols):
     case = prompt(rng, cols=cols, v_cols=v_cols, tokens=35, lengths=(150,))
-    assert shader(case, wide.capabilities) == TILED
-    check(wide, built(case, rng, f16=True, dtypes=(F16, F16)), limit=LIMIT)
+    assert shader(case, tiling.capabilities) == TILED
+    check(tiling, built(case, rng, f16=True, dtypes=(F16, F16)), limit=LIMIT)
 
 
 @pytest.mark.gpu
 @pytest.mark.slow
 @pytest.mark.parametrize(("k_type", "v_type"), [(Q8_0, Q8_0), (Q4_0, Q4_0), (F16, Q8_0)], ids=str)
-def test_caches_of_every_type(wide, check, rng, k_type, v_type):
+def test_caches_of_every_type(tiling, check, rng, k_type, v_type):
     case = prompt(rng, cols=64, lengths=(67, 40), tokens=33)
     # Reference and device round the cache alike but for ties.
     limit = LIMIT if k_type == F16 else 1e-5
-    check(wide, built(case, rng, f16=True, dtypes=(k_type, v_type)), limit=limit)
+    check(tiling, built(case, rng, f16=True, dtypes=(k_type, v_type)), limit=limit)
 
 
 @pytest.mark.gpu
 @pytest.mark.slow
 @pytest.mark.parametrize("names", [(name,) for name in CAUSAL] + [tuple(CAUSAL)], ids="-".join)
-def test_options(wide, check, rng, names):
+def test_options(tiling, check, rng, names):
     case = prompt(rng, lengths=(33, 1, 140), heads=6, tokens=30)
     # A temperature makes scores twice as large, and what is rounded off them.
     limit = 2 * LIMIT if "temperature" in names else LIMIT
-    check(wide, built(case, rng, names, f16=True, dtypes=(F16, F16)), limit=limit)
+    check(tiling, built(case, rng, names, f16=True, dtypes=(F16, F16)), limit=limit)
 
 
 @pytest.mark.gpu
 @pytest.mark.slow
 @pytest.mark.parametrize("options", [{}, {"symmetric_window": 8}], ids=str)
-def test_pictures_see_what_is_behind_them(wide, check, rng, options):
+def test_pictures_see_what_is_behind_them(tiling, check, rng, options):
     lengths = (70, 33)
     case = prompt(rng, lengths=lengths, tokens=99)
     scores = case.scores(f16=True, causal=False, **options)
@@ -179,35 +180,35 @@ def test_pictures_see_what_is_behind_them(wide, check, rng, options):
         operands = case.operands(ctx, F16, F16)
         return paged_attention(*operands, scores=scores, ends=ctx.from_numpy(ends))
 
-    check(wide, build, limit=LIMIT)
+    check(tiling, build, limit=LIMIT)
 
 
 @pytest.mark.gpu
 @pytest.mark.slow
 @pytest.mark.parametrize("block", [7, 32])
 @pytest.mark.parametrize("splits", [2, 5])
-def test_splits_joined_are_the_whole(wide, check, rng, splits, block):
+def test_splits_joined_are_the_whole(tiling, check, rng, splits, block):
     case = prompt(rng, lengths=(300, 64), block=block, tokens=23)
     names = ("sinks", "softcap")
     build = built(case, rng, names, f16=True, splits=splits, dtypes=(F16, F16))
-    check(wide, build, limit=LIMIT)
+    check(tiling, build, limit=LIMIT)
 
 
 @pytest.mark.gpu
 @pytest.mark.slow
 @pytest.mark.parametrize("splits", [1, 3])
-def test_tokens_that_see_nothing_give_zeros(wide, check, rng, splits):
+def test_tokens_that_see_nothing_give_zeros(tiling, check, rng, splits):
     case = prompt(rng, lengths=(40, 50))
     case.positions[[0, 3, 5]] = -1
     case.sequences[3] = -1
     build = built(case, rng, f16=True, splits=splits, dtypes=(F16, F16))
-    check(wide, build, limit=LIMIT)
-    assert not values_of(wide, build)[[0, 3, 5]].any()
+    check(tiling, build, limit=LIMIT)
+    assert not values_of(tiling, build)[[0, 3, 5]].any()
 
 
 @pytest.mark.gpu
 @pytest.mark.slow
-def test_queries_of_any_magnitude_and_large_keys(wide, rng):
+def test_queries_of_any_magnitude_and_large_keys(tiling, rng):
     case = prompt(rng, cols=64)
     for factor in (0, 1e-30, 1e-4, 1e4, 1e30):
         some = dataclasses.replace(case, q=case.q * np.float32(factor))
@@ -216,7 +217,7 @@ def test_queries_of_any_magnitude_and_large_keys(wide, rng):
         def build(ctx, some=some, scores=scores):
             return paged_attention(*some.operands(ctx, F16, F16), scores=scores)
 
-        assert nmse(values_of(wide, build), values_of(NumpyExecutor(), build)) < LIMIT
+        assert nmse(values_of(tiling, build), values_of(NumpyExecutor(), build)) < LIMIT
     # As biases of keys are: sums of 32 products are still below the largest f16, and scores of 800
     # are right to 2⁻¹¹ of that.
     large = dataclasses.replace(case, k=case.k + 4000, q=np.abs(case.q) + 30)
@@ -225,17 +226,17 @@ def test_queries_of_any_magnitude_and_large_keys(wide, rng):
     def build(ctx):
         return paged_attention(*large.operands(ctx, F16, F16), scores=scores)
 
-    assert nmse(values_of(wide, build), values_of(NumpyExecutor(), build)) < 0.1
+    assert nmse(values_of(tiling, build), values_of(NumpyExecutor(), build)) < 0.1
 
 
 @pytest.mark.gpu
-def test_a_rule_takes_it_where_rounding_is_allowed(wide, rng, monkeypatch):
+def test_a_rule_takes_it_where_rounding_is_allowed(tiling, rng, monkeypatch):
     case = prompt(rng, cols=64)
 
     def pairs(exact, dtype, splits=1):
         rules = fusions(["attention_tiles"], exact=exact)
-        monkeypatch.setattr(wide, "rules", rules)
-        with Context(wide) as ctx:
+        monkeypatch.setattr(tiling, "rules", rules)
+        with Context(tiling) as ctx:
             operands, how = case.cached(ctx, dtype, dtype), {"scores": case.scores()}
             y = paged_attention(*operands, **how)
             if splits > 1:
