@@ -63,6 +63,8 @@ def edges(tile):
 @pytest.mark.parametrize("groups", [1, 4, 5])
 def test_every_tile_of_rounded_activations(wide, check, rng, tile, groups):
     """One slab only, two of two groups, and an odd number of groups."""
+    if tile.rows < tile.threads and groups % 2:
+        pytest.skip("the tile has a row of two groups for each thread, so groups come in pairs")
     (m, n), k = edges(tile), 32 * groups
     data = weight_bytes(rng, m, k, Q4_0, k**-0.5)
     x = beside_ties(rng.standard_normal((n, k), "f4"))
