@@ -186,7 +186,7 @@ def test_a_replay_brings_what_it_is_given_as_it_is_then(either: Device):
 @pytest.mark.gpu
 @pytest.mark.parametrize(("place", "nbytes", "says"), [
     ((4, 8), 4, "given 4 bytes for 8"),
-    ((4, 6), 6, "given 6 bytes for 6, a multiple of 4"),
+    ((4, 6), 6, "given 6 bytes for 6, needs a multiple of 4"),
     ((2, 8), 8, "given: offset 2, a multiple of 4"),
     ((8, 40), 40, "given: bytes 8 to 48 of Buffer"),
 ])  # fmt: skip
