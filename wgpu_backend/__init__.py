@@ -31,14 +31,14 @@ from __future__ import annotations
 
 from importlib import import_module as _import_module
 from importlib.machinery import ModuleSpec as _ModuleSpec
-from pathlib import Path as _Path
+from os import path as _os_path
 from sys import meta_path as _meta_path
 from sys import modules as _modules
 from types import ModuleType as _ModuleType
-from typing import TYPE_CHECKING, Any
-from typing import cast as _cast
 from warnings import warn as _warn
 
+# Type checkers take it for true. The import of `typing` would take as long as all the rest.
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from wgpu_backend import models, nn, testing
     from wgpu_backend.device.adapters import Devices
@@ -137,7 +137,9 @@ if TYPE_CHECKING:
     from wgpu_backend.text.grammar import Grammar
 
 # In a checkout `shaders/` and `models/` stand next to the package; in a wheel they are inside it.
-__path__ += [str(p) for p in (_Path(__file__).parent.parent,) if (p / "shaders").is_dir()]
+# Not by pathlib, whose import takes longer than all others here.
+_above = _os_path.dirname(_os_path.dirname(_os_path.abspath(__file__)))  # noqa: PTH100, PTH120
+__path__ += [_above] if _os_path.isdir(_os_path.join(_above, "shaders")) else []  # noqa: PTH112, PTH118
 
 __version__ = "0.1.0"
 
@@ -222,7 +224,7 @@ __all__ = [
 ]  # fmt: skip
 
 
-def __getattr__(name: str) -> Any:  # noqa: ANN401
+def __getattr__(name: str) -> object:
     if name not in _HOME_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     home, inner = _HOME_OF[name]
@@ -297,7 +299,7 @@ class _Moved:
         for n in range(len(parts), 0, -1):
             if new := _MOVED.get(".".join(parts[:n])):
                 home = ".".join([__name__, new, *parts[n:]])
-                return _ModuleSpec(name, _cast("Any", _Moved()), loader_state=home)
+                return _ModuleSpec(name, _Moved(), loader_state=home)  # pyright: ignore[reportArgumentType] a loader by its methods
         return None
 
     @staticmethod
