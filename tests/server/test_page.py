@@ -1,26 +1,31 @@
 """The page at ``/`` as a browser has it, against a server with a socket."""
 
+import io
 import re
 import threading
 import time
+from base64 import b64encode
 
 import pytest
 
 pytest.importorskip("starlette", reason="the extra [serve] is not installed")
 pytest.importorskip("playwright", reason="needs Playwright")
 import uvicorn
+from PIL import Image, ImageDraw
 from playwright.sync_api import expect, sync_playwright
 
 from tests.browser import BROWSER, needs_browser
 from tests.patience import PATIENCE
 from tests.server.serving import app_of
+from wgpu_backend.cli.commands.serve.loads import make_bundled_entry
 
 expect.set_options(timeout=1000 * PATIENCE)
 
 
 @pytest.fixture(scope="module")
 def address(tmp_path_factory):
-    app = app_of(tmp_path_factory.mktemp("store"), hosts=("127.0.0.1",))
+    eyes = {"eyes": make_bundled_entry("eyes")}
+    app = app_of(tmp_path_factory.mktemp("store"), hosts=("127.0.0.1",), fixed=eyes)
     config = uvicorn.Config(app, port=0, log_level="error", http="h11", ws="none")
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run)
@@ -49,7 +54,7 @@ def page(browser, address):
         page = context.new_page()
         page.on("pageerror", lambda error: wrong.append(str(error)))
         page.goto(address)
-        expect(page.locator("#model option")).to_have_count(3)
+        expect(page.locator("#model option")).to_have_count(4)
         yield page
     assert wrong == []
 
@@ -196,7 +201,7 @@ def test_an_error_goes_when_its_cause_may_have_gone(page):
     page.fill("#key", "key")
     page.locator("#key").blur()
     expect(page.locator("#failure")).to_be_hidden()
-    expect(page.locator("#model option")).to_have_count(3)
+    expect(page.locator("#model option")).to_have_count(4)
 
 
 @needs_browser
@@ -252,7 +257,7 @@ def test_models_are_listed_deleted_and_pulled(page):
     page.route("**/api/delete", deleted)
     page.on("dialog", lambda dialog: dialog.accept())
     page.click("#tab-models")
-    expect(page.locator("#models-list tr")).to_have_count(3)
+    expect(page.locator("#models-list tr")).to_have_count(4)
     page.click("[aria-label='Delete tale:latest']")
     page.fill("#pull-name", "llama3.2")
     page.click("#pull-go")
@@ -285,3 +290,131 @@ def test_an_option_out_of_range_is_not_sent(page):
     page.fill("#option-top_k", "5")
     options = page.evaluate("import('/page/settings.js').then((m) => m.settings().options)")
     assert options == {"top_k": 5}
+
+
+def drawn(colour, size=96, form="PNG"):
+    """A square in the middle of a picture, as the model ``eyes`` knows them."""
+    image, file = Image.new("RGB", (size, size), "white"), io.BytesIO()
+    ImageDraw.Draw(image).rectangle((size // 4, size // 4, size * 3 // 4, size * 3 // 4), colour)
+    image.save(file, form)
+    return file.getvalue()
+
+
+def chosen(name, data):
+    return {"name": name, "mimeType": "image/png", "buffer": data}
+
+
+# A file as a person drops or pastes it; whether the browser's own deed was prevented.
+HAND_OVER = """([kind, place, data, name, type]) => {
+  const transfer = new DataTransfer();
+  const bytes = Uint8Array.from(atob(data), (c) => c.charCodeAt(0));
+  transfer.items.add(new File([bytes], name, { type }));
+  const rest = { bubbles: true, cancelable: true };
+  const event = kind === "paste" ? new ClipboardEvent(kind, { clipboardData: transfer, ...rest })
+    : new DragEvent(kind, { dataTransfer: transfer, ...rest });
+  return !document.querySelector(place).dispatchEvent(event);
+}"""
+
+
+def hand_over(page, kind, data, name="a.png", type_="image/png"):
+    place = "#prompt" if kind == "paste" else "body"
+    assert page.evaluate(HAND_OVER, [kind, place, b64encode(data).decode(), name, type_])
+
+
+@needs_browser
+def test_a_picture_is_dropped_in_sent_and_kept(page):
+    page.fill("#option-temperature", "0")
+    page.select_option("#model", "eyes:latest")
+    hand_over(page, "dragover", drawn("#d82323"))
+    expect(page.locator("body.dropping")).to_have_count(1)
+    hand_over(page, "drop", drawn("#d82323"))
+    expect(page.locator("body.dropping")).to_have_count(0)
+    hand_over(page, "paste", drawn("#2850d7"))
+    page.set_input_files("#files", [chosen("large.png", drawn("#d82323", 3000))])
+    waiting = page.locator("#waiting li")
+    expect(waiting).to_have_count(3)
+    large = page.locator("#waiting img").nth(2)
+    expect(large).to_have_attribute("alt", "large.png")
+    # Of one colour, its file is small and is sent as it is.
+    expect(large).to_have_attribute("title", "large.png, 3000 × 3000")
+    waiting.nth(2).locator("button").click()
+    waiting.nth(0).locator("button").click()
+    expect(waiting).to_have_count(1)
+    with page.expect_request("**/api/chat") as asked:
+        answer = said(page, "Which colour?", "eyes:latest")
+    [message] = asked.value.post_data_json["messages"]
+    assert message == {
+        "role": "user",
+        "content": "Which colour?",
+        "images": [b64encode(drawn("#2850d7")).decode()],
+    }
+    expect(answer.locator(".text")).to_have_text("Blue.")
+    expect(waiting).to_have_count(0)
+    page.reload()
+    expect(page.locator("article.user img")).to_have_attribute("alt", "a.png")
+    page.click("article.user button:text('Edit')")
+    expect(waiting).to_have_count(1)
+    assert page.input_value("#prompt") == "Which colour?"
+
+
+@needs_browser
+def test_a_photograph_is_sent_smaller(page):
+    """Noise, which no format makes small, of more pixels than towers read."""
+    page.select_option("#model", "eyes:latest")
+    noise, file = Image.effect_noise((2000, 1000), 90), io.BytesIO()
+    noise.save(file, "PNG")
+    hand_over(page, "paste", file.getvalue(), "")
+    picture = page.locator("#waiting img")
+    expect(picture).to_have_attribute("title", "pasted picture, 2000 × 1000, sent as 1568 × 784")
+    url = picture.get_attribute("src")
+    assert url.startswith("data:image/jpeg;base64,")
+    assert picture.evaluate("(one) => [one.naturalWidth, one.naturalHeight]") == [1568, 784]
+
+
+@needs_browser
+def test_pictures_are_refused_for_a_model_without_vision(page):
+    page.select_option("#model", "tale:latest")
+    hand_over(page, "drop", drawn("#d82323"))
+    why = "tale:latest does not read pictures; choose one that does: eyes:latest."
+    failure = page.locator("#failure")
+    expect(failure).to_have_text(why)
+    expect(page.locator("#waiting li")).to_have_count(0)
+    page.select_option("#model", "eyes:latest")
+    expect(failure).to_be_hidden()
+    hand_over(page, "drop", b"text", "a.txt", "text/plain")
+    expect(failure).to_have_text(
+        "a.txt: this browser finds no picture in it (text/plain, 4 bytes)."
+    )
+    hand_over(page, "drop", drawn("#d82323"))
+    expect(page.locator("#waiting li")).to_have_count(1)
+    page.select_option("#model", "tale:latest")
+    page.keyboard.press("Enter")
+    page.click("#send")
+    expect(failure).to_have_text(why)
+    expect(page.locator("#waiting li")).to_have_count(1)
+    expect(page.locator("article")).to_have_count(0)
+
+
+@needs_browser
+def test_a_full_store_keeps_texts_and_drops_pictures(page):
+    """Of browsers, whose store for a page holds about five million characters."""
+    page.evaluate(
+        """async () => {
+      const { choose, write } = await import("/page/conversations.js");
+      const picture = { url: "data:," + "x".repeat(2_000_000), name: "a.png" };
+      for (const content of ["first", "second", "third"]) {
+        choose(null);
+        write([{ role: "user", content, pictures: [picture] }]);
+      }
+      const say = (i) => ({ role: "user", content: `${i}`, pictures: [picture] });
+      write([0, 1, 2].map(say));
+    }"""
+    )
+    page.reload()
+    expect(page.locator("article.user .text")).to_have_text(["0", "1", "2"])
+    expect(page.locator("article.user img")).to_have_count(2)
+    lost = page.locator("article.user").first.locator(".pictures")
+    expect(lost).to_have_text("a.png (not kept by this browser)")
+    page.click("#tab-history")
+    titles = page.locator("#history .kept button:first-child")
+    expect(titles).to_have_text(["0", "second", "first"])

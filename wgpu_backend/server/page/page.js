@@ -8,6 +8,7 @@ import { keep, kept } from "./kept.js";
 import { bindLibrary, showLibrary } from "./library.js";
 import { showMachine } from "./machine.js";
 import { bindPanel, openPanel, openTab } from "./panel.js";
+import { Waiting } from "./pictures.js";
 import { get } from "./server.js";
 import { showSettings } from "./settings.js";
 import { Talk, figures } from "./talk.js";
@@ -16,6 +17,7 @@ import { showTokens } from "./tokens.js";
 const model = () => byId("model").value;
 let running = new Map();
 let painters = new Set();
+let seers = new Set();
 
 async function showModels() {
   try {
@@ -23,7 +25,9 @@ async function showModels() {
     running = new Map(ps.models.map((each) => [each.name, each]));
     const picker = byId("model");
     const wanted = picker.value || kept("model", "");
-    painters = new Set(tags.models.filter((each) => each.capabilities?.includes("image")).map(({ name }) => name));
+    const able = (what) => new Set(tags.models.filter((each) => each.capabilities?.includes(what)).map(({ name }) => name));
+    painters = able("image");
+    seers = able("vision");
     const options = tags.models.map(({ name }) =>
       make("option", { value: name }, running.has(name) ? `● ${name} (loaded)` : name));
     picker.replaceChildren(...options);
@@ -61,6 +65,16 @@ const talk = new Talk(changed, (message) => {
   openTab("tokens", true);
 }, (name) => painters.has(name));
 
+function refusal() {
+  if (seers.has(model())) return "";
+  const others = [...seers].slice(0, 3);
+  const where = others.length ? `choose one that does: ${others.join(", ")}` : "the server has none that does";
+  return `${model() || "The model"} does not read pictures; ${where}.`;
+}
+
+const waiting = new Waiting(refusal, (error) => talk.fail(error));
+talk.returns = (pictures) => waiting.set(pictures);
+
 function showHistory() {
   const place = byId("history");
   const rows = listed().map(({ id, title, when }) => make("div", { className: "kept" },
@@ -73,15 +87,17 @@ function showHistory() {
   place.replaceChildren(...(rows.length ? rows : [make("p", { className: "quiet" }, "No conversations yet.")]));
 }
 
-function send(event) {
+async function send(event) {
   event?.preventDefault();
   if (talk.going) { talk.stop(); return; }
+  if (waiting.reading) await waiting.reading;
   const prompt = byId("prompt");
   const text = prompt.value.trim();
-  if (!text) return;
+  if (!text && !waiting.pictures.length) return;
+  if (waiting.pictures.length && !waiting.isAllowed()) return;
   prompt.value = "";
   fit();
-  talk.say(text, model());
+  talk.say(text, model(), waiting.take());
 }
 
 function fit() {
@@ -96,7 +112,7 @@ byId("prompt").onkeydown = (event) => {
   if (event.key === "Enter" && !event.shiftKey && !event.isComposing) send(event);
 };
 byId("new").onclick = () => { talk.open(); showTokens(talk.last); showHistory(); byId("prompt").focus(); };
-byId("model").onchange = () => keep("model", model());
+byId("model").onchange = () => { keep("model", model()); talk.fail(null); };
 document.addEventListener("keydown", (event) => {
   if (event.key === "Escape") talk.stop();
   if (event.key === "/" && !/^(INPUT|TEXTAREA|SELECT)$/.test(document.activeElement.tagName)) {

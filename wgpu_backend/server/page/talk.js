@@ -3,6 +3,7 @@
 import { choose, read, write } from "./conversations.js";
 import { byId, copier, make } from "./dom.js";
 import { markdown } from "./markdown.js";
+import { thumbnail } from "./pictures.js";
 import { lines, post } from "./server.js";
 import { settings } from "./settings.js";
 
@@ -14,6 +15,7 @@ export class Talk {
     this.messages = read();
     this.changed = changed; // called when an answer begins, goes on or ends
     this.inspect = inspect;
+    this.returns = () => {}; // called with the pictures of a message that is edited
     this.stopping = null;
     this.draw();
   }
@@ -54,12 +56,12 @@ export class Talk {
     const own = message.role === "user";
     const article = make("article", { className: message.role },
       make("h2", {}, own ? "You" : message.model ?? "Model"));
-    if (own) article.append(make("div", { className: "text" }, message.content));
+    if (own) article.append(...pictures(message), ...(message.content ? [make("div", { className: "text" }, message.content)] : []));
     else fill(article, message, this.going && message === this.last);
     if (this.going && message === this.messages.at(-1)) return article;
     const last = number === this.messages.length - 1;
     const plain = (text, act) => make("button", { type: "button", className: "plain", onclick: act }, text);
-    const footer = make("footer", {}, copier(message.content));
+    const footer = make("footer", {}, message.content ? copier(message.content) : null);
     if (own) footer.append(plain("Edit", () => this.edit(number)));
     if (last) footer.append(plain("Again", () => this.again()));
     if (message.tokens?.length) footer.append(plain("Inspect", () => this.inspect(message)));
@@ -70,7 +72,9 @@ export class Talk {
 
   edit(number) {
     this.stop();
-    byId("prompt").value = this.messages[number].content;
+    const { content, pictures: shown = [] } = this.messages[number];
+    byId("prompt").value = content;
+    this.returns(shown.filter(({ url }) => url));
     this.messages.length = number;
     this.keep();
     this.draw();
@@ -83,14 +87,17 @@ export class Talk {
     await this.answer(byId("model").value);
   }
 
-  async say(text, model) {
-    this.messages.push({ role: "user", content: text });
+  async say(text, model, shown = []) {
+    this.messages.push({ role: "user", content: text, ...(shown.length && { pictures: shown }) });
     await this.answer(model);
   }
 
   body(model) {
     const { system, probabilities, ...rest } = settings();
-    const said = this.messages.map(({ role, content }) => ({ role, content }));
+    const said = this.messages.map(({ role, content, pictures: shown = [] }) => {
+      const images = shown.filter(({ url }) => url).map(({ url }) => url.slice(url.indexOf(",") + 1));
+      return { role, content, ...(images.length && { images }) };
+    });
     const first = system ? [{ role: "system", content: system }] : [];
     return { model, messages: [...first, ...said], ...rest, ...(probabilities && { logprobs: true, top_logprobs: TOP }) };
   }
@@ -150,6 +157,13 @@ export class Talk {
       this.changed("goes on", watch);
     });
   }
+}
+
+// The pictures of a message; of those that the browser's store had no room for, their names.
+function pictures({ pictures: shown = [] }) {
+  if (!shown.length) return [];
+  const each = (one) => (one.url ? thumbnail(one) : make("span", { className: "quiet" }, `${one.name} (not kept by this browser)`));
+  return [make("div", { className: "pictures" }, ...shown.map(each))];
 }
 
 function fill(article, message, going = false) {
