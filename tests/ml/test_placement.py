@@ -1,0 +1,327 @@
+"""Placement plans on imaginary machines: never over a budget, whole, contiguous, monotone."""
+
+import math
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from wgpu_backend.errors import DeviceError, OptionError, OutOfMemory
+from wgpu_backend.ml.placement import (
+    HOST,
+    DeviceBudget,
+    LayerNbytes,
+    ModelNbytes,
+    Placement,
+    PlacementOptions,
+    device_uses,
+    plan_placement,
+    step_seconds,
+)
+
+MB = 1 << 20
+GB = 1 << 30
+NO_RESERVE = PlacementOptions(reserve_nbytes=0)
+
+
+def model(
+    layers: int = 4, each: int = 100, *, embedding: int = 50, output: int = 50, **rest: object
+) -> ModelNbytes:
+    return ModelNbytes((LayerNbytes(each),) * layers, embedding, output, **rest)
+
+
+def sizes(placement: Placement, of: ModelNbytes) -> dict[str, int]:
+    return {use.id: use.size for use in device_uses(of, placement)}
+
+
+# Random machines and models.
+
+SPEEDS = st.sampled_from([20e9, 100e9, 400e9, 1000e9])
+NBYTES = st.integers(0, 60)
+
+
+@st.composite
+def models(draw: st.DrawFn) -> ModelNbytes:
+    layers = draw(
+        st.lists(st.builds(LayerNbytes, weights=NBYTES, cache=st.integers(0, 20)), max_size=9)
+    )
+    tied, table = draw(st.booleans()), draw(NBYTES)
+    output = table if tied else draw(NBYTES)
+    compute, logits = draw(st.integers(0, 15)), draw(st.integers(0, 15))
+    return ModelNbytes(tuple(layers), table, output, tied, compute, logits)
+
+
+@st.composite
+def machines(draw: st.DrawFn) -> tuple[list[DeviceBudget], DeviceBudget]:
+    """Up to three GPUs with memory of their own, at most one with the host's, and the host."""
+    own = draw(st.lists(st.one_of(st.none(), st.integers(0, 300)), max_size=3))
+    gpus = [DeviceBudget(f"gpu:{i}", free, draw(SPEEDS)) for i, free in enumerate(own)]
+    host = draw(st.integers(0, 700))
+    if not gpus or draw(st.booleans()):
+        shared = DeviceBudget("shared:0", draw(st.integers(0, host)), draw(SPEEDS), HOST)
+        gpus.insert(draw(st.integers(0, len(gpus))), shared)
+    return gpus, DeviceBudget(HOST, host, 20e9)
+
+
+@st.composite
+def choices(draw: st.DrawFn, layers: int, gpus: int) -> PlacementOptions:
+    split: tuple[float, ...] = ()
+    if draw(st.booleans()):
+        shares = st.lists(st.floats(0, 5), min_size=gpus, max_size=gpus)
+        split = tuple(draw(shares.filter(lambda s: sum(s) > 0)))
+    return PlacementOptions(
+        gpu_layers=draw(st.one_of(st.sampled_from(["auto", "all"]), st.integers(0, layers + 1))),
+        tensor_split=split,
+        main_gpu=draw(st.one_of(st.none(), st.integers(0, gpus - 1))),
+        spread=draw(st.booleans()),
+        reserve_nbytes=draw(st.integers(0, 20)),
+    )
+
+
+@st.composite
+def cases(
+    draw: st.DrawFn,
+) -> tuple[ModelNbytes, list[DeviceBudget], DeviceBudget, PlacementOptions]:
+    of = draw(models())
+    gpus, host = draw(machines())
+    return of, gpus, host, draw(choices(len(of.layers), len(gpus)))
+
+
+@given(cases())
+@settings(deadline=None, max_examples=60)
+def test_a_plan_is_whole_contiguous_and_within_every_budget(case) -> None:
+    of, gpus, host, options = case
+    try:
+        placement = plan_placement(of, gpus, options, host=host)
+    except OutOfMemory:
+        return
+    assert len(placement.layers) == len(of.layers)
+    assert list(placement.layers) == sorted(placement.layers)
+    ranges = [placement.layers_on(device) for device in placement.devices]
+    assert sorted(i for layers in ranges for i in layers) == list(range(len(of.layers)))
+    assert placement.output == len(placement.devices) - 1
+    used = sizes(placement, of)
+    budgets = {device.id: device for device in (*gpus, host)}
+    for device, nbytes in used.items():
+        free = budgets[device].free_nbytes
+        assert free is None or nbytes <= free - options.reserve_nbytes
+    shared = sum(n for device, n in used.items() if budgets[device].memory == HOST)
+    assert host.free_nbytes is not None
+    assert shared <= max(0, host.free_nbytes - options.reserve_nbytes)
+    # Every weight and every cache is somewhere, and once.
+    uses = device_uses(of, placement)
+    for i, layer in enumerate(of.layers):
+        assert [use.weights[i] for use in uses if use.weights[i]] == [layer.weights] * (
+            layer.weights > 0
+        )
+        assert sum(use.cache[i] for use in uses) == layer.cache
+
+
+@given(cases(), st.data())
+@settings(deadline=None, max_examples=60)
+def test_a_smaller_budget_never_places_more_on_gpus(case, data) -> None:
+    of, gpus, host, options = case
+    assume(options.gpu_layers == "auto")
+    which = data.draw(st.integers(0, len(gpus) - 1))
+    before = gpus[which].free_nbytes
+    less = data.draw(st.integers(0, 300 if before is None else before))
+    smaller = [*gpus]
+    smaller[which] = DeviceBudget(gpus[which].id, less, gpus[which].speed, gpus[which].pool)
+    counts = []
+    for devices in (gpus, smaller):
+        try:
+            counts.append(plan_placement(of, devices, options, host=host).gpu_layers)
+        except OutOfMemory:
+            counts.append(-1)
+    assert counts[1] <= counts[0] or counts[0] == -1 == counts[1]
+
+
+@given(models(), machines())
+@settings(deadline=None, max_examples=60)
+def test_auto_finds_a_plan_wherever_the_host_has_room(of, machine) -> None:
+    gpus, host = machine
+    roomy = DeviceBudget(HOST, of.size, host.speed)
+    plan_placement(of, [g for g in gpus if g.pool != HOST] or gpus, NO_RESERVE, host=roomy)
+
+
+@given(cases())
+@settings(deadline=None, max_examples=60)
+def test_the_number_of_layers_is_the_one_that_was_asked_for(case) -> None:
+    of, gpus, host, options = case
+    try:
+        placement = plan_placement(of, gpus, options, host=host)
+    except OutOfMemory:
+        return
+    if isinstance(options.gpu_layers, int):
+        assert placement.gpu_layers == options.gpu_layers
+    elif options.gpu_layers == "all":
+        assert placement.gpu_layers == len(of.layers) + 1
+
+
+@given(st.integers(1, 40), st.lists(st.integers(0, 9), min_size=1, max_size=4))
+@settings(deadline=None)
+def test_a_split_gives_each_device_its_share_to_within_a_layer(layers, shares) -> None:
+    assume(sum(shares) > 0)
+    gpus = [DeviceBudget(f"gpu:{i}") for i in range(len(shares))]
+    options = PlacementOptions(tensor_split=tuple(map(float, shares)))
+    placement = plan_placement(model(layers), gpus, options)
+    for gpu, share in zip(gpus, shares, strict=True):
+        got = len(placement.layers_on(gpu.id)) + (placement.devices[placement.output] == gpu.id)
+        assert math.isclose(got, share / sum(shares) * (layers + 1), abs_tol=1.0)
+        assert share or not got
+
+
+# Cases by hand.
+
+
+def test_one_device_with_room_takes_everything() -> None:
+    placement = plan_placement(model(), [DeviceBudget("gpu:0", 600)], NO_RESERVE)
+    assert placement == Placement(("gpu:0",), (0, 0, 0, 0), 0, 0)
+    assert str(placement) == "gpu:0: embedding, layers 0-3, output"
+
+
+def test_the_embedding_leaves_the_gpu_before_a_layer_does() -> None:
+    host = DeviceBudget(HOST, 1000)
+    placement = plan_placement(model(), [DeviceBudget("gpu:0", 460)], NO_RESERVE, host=host)
+    assert str(placement) == "cpu: embedding; gpu:0: layers 0-3, output"
+
+
+def test_first_layers_go_to_the_cpu() -> None:
+    host = DeviceBudget(HOST, 1000)
+    placement = plan_placement(model(), [DeviceBudget("gpu:0", 270)], NO_RESERVE, host=host)
+    assert str(placement) == "cpu: embedding, layers 0-1; gpu:0: layers 2-3, output"
+    assert placement.gpu_layers == 3
+    assert [placement.device(i) for i in range(4)] == ["cpu", "cpu", "gpu:0", "gpu:0"]
+
+
+def test_the_best_device_is_filled_first_and_has_the_last_layers() -> None:
+    gpus = [DeviceBudget("gpu:0", 300, 1e12), DeviceBudget("gpu:1", 400, 5e11)]
+    placement = plan_placement(model(), gpus, NO_RESERVE, host=DeviceBudget(HOST, 1000))
+    assert str(placement) == "gpu:1: embedding, layers 0-1; gpu:0: layers 2-3, output"
+
+
+def test_one_slow_device_with_room_is_used_where_a_crossing_costs_more() -> None:
+    gpus = [DeviceBudget("gpu:0", 300, 1e12), DeviceBudget("gpu:1", 900, 5e11)]
+    placement = plan_placement(model(), gpus, NO_RESERVE)
+    assert placement.devices == ("gpu:1",)
+
+
+def test_two_devices_are_used_where_one_with_room_is_predicted_slower() -> None:
+    gpus = [DeviceBudget("gpu:0", 6 * GB, 4e11), DeviceBudget("gpu:1", 64 * GB, 6e10)]
+    placement = plan_placement(model(8, GB), gpus, NO_RESERVE)
+    assert placement.devices == ("gpu:1", "gpu:0")
+
+
+def test_spread_uses_all_gpus_evenly() -> None:
+    gpus = [DeviceBudget(f"gpu:{i}", 1000) for i in range(2)]
+    options = PlacementOptions(spread=True, reserve_nbytes=0)
+    placement = plan_placement(model(8), gpus, options)
+    assert [len(placement.layers_on(f"gpu:{i}")) for i in range(2)] == [4, 4]
+
+
+def test_unified_memory_counts_once() -> None:
+    gpu, host = DeviceBudget("metal:0", 400, pool=HOST), DeviceBudget(HOST, 500)
+    with pytest.raises(OutOfMemory, match=r"fewer gpu_layers"):
+        plan_placement(model(), [gpu], PlacementOptions(), host=host)
+    with pytest.raises(OutOfMemory):
+        plan_placement(model(5), [gpu], NO_RESERVE, host=host)
+    placement = plan_placement(model(), [gpu], NO_RESERVE, host=host)
+    assert placement.gpu_layers == 4
+
+
+def test_a_tied_table_is_stored_once_on_a_device_and_twice_on_two() -> None:
+    of = model(2, output=50, tied=True)
+    one = plan_placement(of, [DeviceBudget("gpu:0", 250)], NO_RESERVE)
+    assert sizes(one, of) == {"gpu:0": 250}
+    host = DeviceBudget(HOST, 500)
+    two = plan_placement(of, [DeviceBudget("gpu:0", 160)], NO_RESERVE, host=host)
+    assert sizes(two, of) == {HOST: 150, "gpu:0": 150}
+
+
+def test_the_main_gpu_has_the_output_head() -> None:
+    gpus = [DeviceBudget("gpu:0", 300), DeviceBudget("gpu:1", 300)]
+    options = PlacementOptions(main_gpu=1, reserve_nbytes=0)
+    assert plan_placement(model(), gpus, options).devices == ("gpu:0", "gpu:1")
+    alone = PlacementOptions(main_gpu=1, split_mode="none", reserve_nbytes=0)
+    placement = plan_placement(model(), gpus, alone, host=DeviceBudget(HOST, 1000))
+    assert placement.devices == ("cpu", "gpu:1")
+
+
+def test_a_split_may_name_the_cpu() -> None:
+    devices = [DeviceBudget("gpu:0", 1000), DeviceBudget(HOST, 1000)]
+    options = PlacementOptions(tensor_split=(3, 2), reserve_nbytes=0)
+    placement = plan_placement(model(), devices, options)
+    assert str(placement) == "gpu:0: embedding, layers 0-2; cpu: layer 3, output"
+
+
+def test_experts_that_a_step_does_not_read_cost_no_time() -> None:
+    of = ModelNbytes((LayerNbytes(1000, read=100),))
+    uses = device_uses(of, Placement.single("gpu:0", 1), [DeviceBudget("gpu:0", speed=100.0)])
+    assert step_seconds(uses) == 1.0
+
+
+def test_no_layers_on_gpus() -> None:
+    gpus = [DeviceBudget("gpu:0", 1000)]
+    options = PlacementOptions(gpu_layers=0, reserve_nbytes=0)
+    assert plan_placement(model(), gpus, options, host=DeviceBudget(HOST, 500)).devices == (HOST,)
+    with pytest.raises(OutOfMemory, match="cpu 400 B"):
+        plan_placement(model(), gpus, options, host=DeviceBudget(HOST, 400))
+
+
+# Bad input.
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"tensor_split": (0.0, 0.0)}, "sum"),
+        ({"tensor_split": (1.0, -1.0)}, "-1.0"),
+        ({"tensor_split": (1.0, math.nan)}, "nan"),
+        ({"tensor_split": (1.0, math.inf)}, "inf"),
+        ({"tensor_split": (1e308, 1e308)}, "finite"),
+        ({"gpu_layers": -1}, "0 or more"),
+        ({"gpu_layers": "most"}, "'most'"),
+        ({"split_mode": "row"}, "never split"),
+        ({"reserve_nbytes": -1}, "0 or more"),
+    ],
+)
+def test_options_out_of_range(options, message) -> None:
+    with pytest.raises(OptionError, match=message):
+        PlacementOptions(**options)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"gpu_layers": 6}, "gpu_layers: 6, the model has 5"),
+        ({"tensor_split": (1.0,)}, "1 shares for 2 devices"),
+        ({"main_gpu": 2}, "main_gpu: 2, there are 0 gpu:0, 1 gpu:1"),
+    ],
+)
+def test_options_that_do_not_fit_the_model_or_devices(options, message) -> None:
+    gpus = [DeviceBudget("gpu:0"), DeviceBudget("gpu:1")]
+    with pytest.raises(OptionError, match=message):
+        plan_placement(model(), gpus, PlacementOptions(**options))
+
+
+def test_devices_that_are_missing_or_twice_there() -> None:
+    with pytest.raises(DeviceError, match="none"):
+        plan_placement(model(), [])
+    with pytest.raises(DeviceError, match="gpu:0 is there twice"):
+        plan_placement(model(), [DeviceBudget("gpu:0"), DeviceBudget("gpu:0")])
+
+
+@pytest.mark.parametrize(
+    ("devices", "layers", "embedding", "output"),
+    [
+        (("a", "a"), (0, 1), 0, 1),
+        (("a", "b"), (1, 0), 0, 1),
+        (("a", "b"), (0, 1), 0, 0),
+        (("a", "b"), (0, 2), 0, 1),
+        (("a", "b"), (0, 1), -1, 1),
+        ((), (), 0, 0),
+    ],
+)
+def test_placements_that_are_none(devices, layers, embedding, output) -> None:
+    with pytest.raises(DeviceError, match="placement"):
+        Placement(devices, layers, embedding, output)
