@@ -27,7 +27,8 @@ NO_RESERVE = PlacementOptions(reserve_nbytes=0)
 def model(
     layers: int = 4, each: int = 100, *, embedding: int = 50, output: int = 50, **rest: object
 ) -> ModelNbytes:
-    return ModelNbytes((LayerNbytes(each),) * layers, embedding, output, **rest)
+    ends = LayerNbytes(embedding), LayerNbytes(output)
+    return ModelNbytes((LayerNbytes(each),) * layers, *ends, **rest)
 
 
 def sizes(placement: Placement, of: ModelNbytes) -> dict[str, int]:
@@ -42,11 +43,15 @@ NBYTES = st.integers(0, 60)
 
 @st.composite
 def models(draw: st.DrawFn) -> ModelNbytes:
-    layers = draw(
-        st.lists(st.builds(LayerNbytes, weights=NBYTES, cache=st.integers(0, 20)), max_size=9)
-    )
-    tied, table = draw(st.booleans()), draw(NBYTES)
-    output = table if tied else draw(NBYTES)
+    on_host = draw(st.sampled_from([None, 2]))
+
+    def weights(nbytes: int, cache: int = 0) -> LayerNbytes:
+        wide = (nbytes, cache) if on_host is None else (on_host * nbytes, on_host * cache)
+        return LayerNbytes(nbytes, cache, None, *wide)
+
+    layers = draw(st.lists(st.builds(weights, NBYTES, st.integers(0, 20)), max_size=9))
+    tied, table = draw(st.booleans()), weights(draw(NBYTES))
+    output = table if tied else weights(draw(NBYTES))
     compute, logits = draw(st.integers(0, 15)), draw(st.integers(0, 15))
     return ModelNbytes(tuple(layers), table, output, tied, compute, logits)
 
@@ -111,10 +116,10 @@ def test_a_plan_is_whole_contiguous_and_within_every_budget(case) -> None:
     # Every weight and every cache is somewhere, and once.
     uses = device_uses(of, placement)
     for i, layer in enumerate(of.layers):
-        assert [use.weights[i] for use in uses if use.weights[i]] == [layer.weights] * (
-            layer.weights > 0
-        )
-        assert sum(use.cache[i] for use in uses) == layer.cache
+        home = placement.device(i)
+        found = [(use.id, use.weights[i]) for use in uses if use.weights[i]]
+        assert found == [(home, layer.weights_on(home))] * (layer.weights > 0)
+        assert sum(use.cache[i] for use in uses) == layer.cache_on(home)
 
 
 @given(cases(), st.data())
@@ -140,7 +145,7 @@ def test_a_smaller_budget_never_places_more_on_gpus(case, data) -> None:
 @settings(deadline=None, max_examples=60)
 def test_auto_finds_a_plan_wherever_the_host_has_room(of, machine) -> None:
     gpus, host = machine
-    roomy = DeviceBudget(HOST, of.size, host.speed)
+    roomy = DeviceBudget(HOST, of.size_on(HOST), host.speed)
     plan_placement(of, [g for g in gpus if g.pool != HOST] or gpus, NO_RESERVE, host=roomy)
 
 
@@ -258,6 +263,16 @@ def test_experts_that_a_step_does_not_read_cost_no_time() -> None:
     of = ModelNbytes((LayerNbytes(1000, read=100),))
     uses = device_uses(of, Placement.single("gpu:0", 1), [DeviceBudget("gpu:0", speed=100.0)])
     assert step_seconds(uses) == 1.0
+
+
+def test_the_cpu_holds_weights_as_f32() -> None:
+    four_bits = LayerNbytes(100, host_weights=800)
+    of = ModelNbytes((four_bits,) * 2)
+    options, gpu = PlacementOptions(gpu_layers=2, reserve_nbytes=0), DeviceBudget("gpu:0", 500)
+    placement = plan_placement(of, [gpu], options, host=DeviceBudget(HOST, 900))
+    assert sizes(placement, of) == {HOST: 800, "gpu:0": 100}
+    with pytest.raises(OutOfMemory, match=r"200 B of weights \(1.6 KiB on cpu\)"):
+        plan_placement(of, [gpu], options, host=DeviceBudget(HOST, 700))
 
 
 def test_no_layers_on_gpus() -> None:

@@ -29,7 +29,7 @@ GpuLayers = int | Literal["all", "auto"]
 
 @dataclass(frozen=True, slots=True)
 class LayerNbytes:
-    """The memory of one repeating layer.
+    """The memory of one repeating layer, of the embedding table or of the output head.
 
     Parameters
     ----------
@@ -38,16 +38,34 @@ class LayerNbytes:
     read : int or None
         Bytes of weights that a step of one token reads: fewer than `weights` with experts. None for
         all.
+    host_weights, host_cache : int or None
+        Bytes on the NumPy device, which holds block formats as f32; None for the same.
     """
 
     weights: int = 0
     cache: int = 0
     read: int | None = None
+    host_weights: int | None = None
+    host_cache: int | None = None
 
-    @property
-    def size(self) -> int:
-        """The bytes of weights and cache."""
-        return self.weights + self.cache
+    def weights_on(self, device: str) -> int:
+        """Return the bytes of its weights on a device."""
+        return self.host_weights if device == HOST and self.host_weights else self.weights
+
+    def cache_on(self, device: str) -> int:
+        """Return the bytes of its cache on a device."""
+        return self.host_cache if device == HOST and self.host_cache else self.cache
+
+    def size_on(self, device: str) -> int:
+        """Return the bytes of its weights and cache on a device."""
+        return self.weights_on(device) + self.cache_on(device)
+
+    def read_on(self, device: str) -> int:
+        """Return the bytes that a step of one token reads on a device."""
+        weights = self.weights_on(device)
+        if self.read is not None and self.weights:
+            weights = weights * self.read // self.weights
+        return weights + self.cache_on(device)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +76,11 @@ class ModelNbytes:
     ----------
     layers : tuple of LayerNbytes
         The repeating layers, in order.
-    embedding : int
-        Bytes of the embedding table, and of other weights that come before the layers.
-    output : int
-        Bytes of the output head and of other weights that come after the layers. With `tied`, the
-        embedding table is the head and counts here, too.
+    embedding : LayerNbytes
+        The embedding table, and other weights that come before the layers.
+    output : LayerNbytes
+        The output head and other weights that come after the layers. With `tied`, the embedding
+        table is the head and counts here, too.
     tied : bool
         Whether the head is the embedding table: a device that has both stores it once.
     compute : int
@@ -72,18 +90,17 @@ class ModelNbytes:
     """
 
     layers: tuple[LayerNbytes, ...]
-    embedding: int = 0
-    output: int = 0
+    embedding: LayerNbytes = LayerNbytes()
+    output: LayerNbytes = LayerNbytes()
     tied: bool = False
     compute: int = 0
     logits: int = 0
 
-    @property
-    def size(self) -> int:
-        """The bytes that one device needs for the whole model."""
-        table = 0 if self.tied else self.embedding
-        layers = sum(layer.size for layer in self.layers)
-        return layers + table + self.output + self.compute + self.logits
+    def size_on(self, device: str) -> int:
+        """Return the bytes that one device needs for the whole model."""
+        table = 0 if self.tied else self.embedding.size_on(device)
+        layers = sum(layer.size_on(device) for layer in self.layers)
+        return layers + table + self.output.size_on(device) + self.compute + self.logits
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,16 +323,16 @@ def device_uses(
             layer if home == at else LayerNbytes()
             for layer, home in zip(model.layers, placement.layers, strict=True)
         ]
-        rest = model.output if at == placement.output else 0
-        if at == placement.embedding and not (model.tied and rest):
-            rest += model.embedding
         head = at == placement.output
+        rest = model.output.weights_on(device) if head else 0
+        if at == placement.embedding and not (model.tied and head):
+            rest += model.embedding.weights_on(device)
         computes = head or at in placement.layers
         graph = computes * model.compute + head * model.logits
-        read = sum(x.cache + (x.weights if x.read is None else x.read) for x in own)
-        read += head * model.output
+        read = sum(x.read_on(device) for x in own) + head * model.output.read_on(device)
         seconds = read / speeds.get(device, HOST_SPEED)
-        weights, cache = (*(x.weights for x in own), rest), tuple(x.cache for x in own)
+        weights = (*(x.weights_on(device) for x in own), rest)
+        cache = tuple(x.cache_on(device) for x in own)
         uses.append(DeviceUse(device, weights, cache, graph, seconds, computes))
     return tuple(uses)
 
@@ -510,7 +527,7 @@ class _Planner:
         for device in order:
             limit, used = self._limit(device) * share, 0
             if math.isinf(limit):
-                limit = self._model.size * share
+                limit = self._model.size_on(device.id) * share
             while item >= first:
                 cost = self._cost(item, device.id, homes, computes=used > 0)
                 if used + cost > limit or cost > pools[device.memory]:
@@ -525,11 +542,11 @@ class _Planner:
         """Return the bytes that an item adds on a device."""
         model = self._model
         if item == 0:
-            return 0 if model.tied and homes[-1] == device else model.embedding
+            return 0 if model.tied and homes[-1] == device else model.embedding.size_on(device)
         start = 0 if computes else model.compute
         if item == self._items - 1:
-            return start + model.output + model.logits
-        return start + model.layers[item - 1].size
+            return start + model.output.size_on(device) + model.logits
+        return start + model.layers[item - 1].size_on(device)
 
     def _host_nbytes(self, first: int) -> int:
         """Return the bytes that the items before `first` take on the host."""
@@ -569,10 +586,10 @@ class _Planner:
 
     def _shortage(self) -> str:
         model, options = self._model, self._options
+        items = (*model.layers, model.output, *(() if model.tied else (model.embedding,)))
+        weights, on_host = (sum(x.weights_on(on) for x in items) for on in ("", HOST))
         parts = {
-            "weights": sum(layer.weights for layer in model.layers)
-            + model.output
-            + (0 if model.tied else model.embedding),
+            f"weights ({binary_size(on_host)} on {HOST})": weights,
             "cache": sum(layer.cache for layer in model.layers),
             "compute buffers on each device": model.compute,
         }
