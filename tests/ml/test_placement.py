@@ -50,8 +50,10 @@ def models(draw: st.DrawFn) -> ModelNbytes:
         return LayerNbytes(nbytes, cache, None, *wide)
 
     layers = draw(st.lists(st.builds(weights, NBYTES, st.integers(0, 20)), max_size=9))
-    tied, table = draw(st.booleans()), weights(draw(NBYTES))
-    output = table if tied else weights(draw(NBYTES))
+    table, rest = weights(draw(NBYTES)), draw(NBYTES)
+    tied = table if draw(st.booleans()) else LayerNbytes()
+    output = weights(tied.weights + rest)
+    table = weights(table.weights + draw(NBYTES))
     compute, logits = draw(st.integers(0, 15)), draw(st.integers(0, 15))
     return ModelNbytes(tuple(layers), table, output, tied, compute, logits)
 
@@ -235,12 +237,12 @@ def test_unified_memory_counts_once() -> None:
 
 
 def test_a_tied_table_is_stored_once_on_a_device_and_twice_on_two() -> None:
-    of = model(2, output=50, tied=True)
-    one = plan_placement(of, [DeviceBudget("gpu:0", 250)], NO_RESERVE)
-    assert sizes(one, of) == {"gpu:0": 250}
+    of = model(2, embedding=70, output=50, tied=LayerNbytes(50))
+    one = plan_placement(of, [DeviceBudget("gpu:0", 270)], NO_RESERVE)
+    assert sizes(one, of) == {"gpu:0": 270}
     host = DeviceBudget(HOST, 500)
     two = plan_placement(of, [DeviceBudget("gpu:0", 160)], NO_RESERVE, host=host)
-    assert sizes(two, of) == {HOST: 150, "gpu:0": 150}
+    assert sizes(two, of) == {HOST: 170, "gpu:0": 150}
 
 
 def test_the_main_gpu_has_the_output_head() -> None:

@@ -67,6 +67,31 @@ Item = TypeVar("Item")
 LONG_SEQUENCES = 4
 
 
+def choose_context(model: Model, wanted: int | None) -> int:
+    """Return the positions of a model's context: those wanted, or the default.
+
+    Raises
+    ------
+    ContextFull
+        The model does not have so many.
+    """
+    own = model.config.uint("context_length", DEFAULT_CONTEXT, at_least=1)
+    limit = model.context_limit() or MAX_CONTEXT
+    if wanted is None:
+        # All positions get memory at once: a model's own context may not fit on the device.
+        return min(own, limit, DEFAULT_CONTEXT)
+    if 1 <= wanted <= limit:
+        return wanted
+    what = "the model knows" if limit < MAX_CONTEXT else "needs"
+    raise ContextFull(f"num_ctx: {wanted}, {what} 1 to {limit}")
+
+
+def count_positions(num_ctx: int, num_parallel: int) -> int:
+    """Return the positions of all sequences; several sequences need whole blocks each."""
+    blocks = -(-num_ctx // BLOCK)
+    return num_ctx if num_parallel == 1 else num_parallel * blocks * BLOCK
+
+
 def _run_alone(sessions: Sessions) -> Callable[[Callable[[], Any]], Any]:
     """Return a function that runs others while no thread uses the model."""
     # Sessions know the towers by `ModelInfo`: a strong reference back would be a cycle.
@@ -126,7 +151,7 @@ class LanguageModel(Answers):
         vocabulary = self._checked_vocabulary()
         self.grammars = GrammarVocabulary(self.tokenizer, vocabulary)
         self.spelling = Spelling(self.tokenizer)
-        self.num_ctx = self._context(num_ctx)
+        self.num_ctx = choose_context(self.model, num_ctx)
         self.model.fit_context(self.num_ctx)
         self.cache = self._cache(kv_dtype)
         self.prompter = Prompter(backend.config, self.tokenizer)
@@ -199,34 +224,19 @@ class LanguageModel(Answers):
             )
         return rows
 
-    def _context(self, wanted: int | None) -> int:
-        own = self.backend.config.uint("context_length", DEFAULT_CONTEXT, at_least=1)
-        limit = self.model.context_limit() or MAX_CONTEXT
-        if wanted is None:
-            # All positions get memory at once: a model's own context may not fit on the device.
-            return min(own, limit, DEFAULT_CONTEXT)
-        if 1 <= wanted <= limit:
-            return wanted
-        what = "the model knows" if limit < MAX_CONTEXT else "needs"
-        raise ContextFull(f"num_ctx: {wanted}, {what} 1 to {limit}")
-
     def _cache(self, kv_dtype: DType) -> Cache:
         executor = self.backend.executor
+        positions = count_positions(self.num_ctx, self.num_parallel)
         try:
             sequences = max(LONG_SEQUENCES, self.num_parallel)
-            return self.model.make_cache(executor, sequences, self._positions(), kv_dtype)
+            return self.model.make_cache(executor, sequences, positions, kv_dtype)
         except OutOfMemory as error:
             each = nbytes_per_position(self.model.cache_layers(), kv_dtype)
             raise OutOfMemory(
-                f"num_ctx: {self._positions()} positions of {each} bytes do not fit: {error}; "
+                f"num_ctx: {positions} positions of {each} bytes do not fit: {error}; "
                 f"choose a smaller num_ctx{' or num_parallel' if self.num_parallel > 1 else ''}",
                 error.report,
             ) from None
-
-    def _positions(self) -> int:
-        """Return the positions of all sequences; several sequences need whole blocks each."""
-        blocks = -(-self.num_ctx // BLOCK)
-        return self.num_ctx if self.num_parallel == 1 else self.num_parallel * blocks * BLOCK
 
     def attach(self, user: CacheUser) -> Runner:
         """Let an engine share the cache, using sequence numbers that no session has.

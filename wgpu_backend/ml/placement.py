@@ -79,10 +79,10 @@ class ModelNbytes:
     embedding : LayerNbytes
         The embedding table, and other weights that come before the layers.
     output : LayerNbytes
-        The output head and other weights that come after the layers. With `tied`, the embedding
-        table is the head and counts here, too.
-    tied : bool
-        Whether the head is the embedding table: a device that has both stores it once.
+        The output head and other weights that come after the layers.
+    tied : LayerNbytes
+        The embedding table where it is the head, too: a part of `embedding` and of `output` that a
+        device with both stores once.
     compute : int
         Bytes of intermediates and inputs on each device that computes; layers take turns with them.
     logits : int
@@ -92,15 +92,20 @@ class ModelNbytes:
     layers: tuple[LayerNbytes, ...]
     embedding: LayerNbytes = LayerNbytes()
     output: LayerNbytes = LayerNbytes()
-    tied: bool = False
+    tied: LayerNbytes = LayerNbytes()
     compute: int = 0
     logits: int = 0
 
     def size_on(self, device: str) -> int:
         """Return the bytes that one device needs for the whole model."""
-        table = 0 if self.tied else self.embedding.size_on(device)
         layers = sum(layer.size_on(device) for layer in self.layers)
-        return layers + table + self.output.size_on(device) + self.compute + self.logits
+        ends = self.output.size_on(device) + self.embedding_on(device, tied=True)
+        return layers + ends + self.compute + self.logits
+
+    def embedding_on(self, device: str, *, tied: bool) -> int:
+        """Return the bytes that the embedding adds on a device, which may have a tied head."""
+        shared = self.tied.weights_on(device) if tied else 0
+        return self.embedding.weights_on(device) - shared
 
 
 @dataclass(frozen=True, slots=True)
@@ -325,8 +330,8 @@ def device_uses(
         ]
         head = at == placement.output
         rest = model.output.weights_on(device) if head else 0
-        if at == placement.embedding and not (model.tied and head):
-            rest += model.embedding.weights_on(device)
+        if at == placement.embedding:
+            rest += model.embedding_on(device, tied=head)
         computes = head or at in placement.layers
         graph = computes * model.compute + head * model.logits
         read = sum(x.read_on(device) for x in own) + head * model.output.read_on(device)
@@ -542,7 +547,7 @@ class _Planner:
         """Return the bytes that an item adds on a device."""
         model = self._model
         if item == 0:
-            return 0 if model.tied and homes[-1] == device else model.embedding.size_on(device)
+            return model.embedding_on(device, tied=homes[-1] == device)
         start = 0 if computes else model.compute
         if item == self._items - 1:
             return start + model.output.size_on(device) + model.logits
@@ -586,8 +591,11 @@ class _Planner:
 
     def _shortage(self) -> str:
         model, options = self._model, self._options
-        items = (*model.layers, model.output, *(() if model.tied else (model.embedding,)))
-        weights, on_host = (sum(x.weights_on(on) for x in items) for on in ("", HOST))
+        weights, on_host = (
+            sum(x.weights_on(on) for x in (*model.layers, model.output))
+            + model.embedding_on(on, tied=True)
+            for on in ("", HOST)
+        )
         parts = {
             f"weights ({binary_size(on_host)} on {HOST})": weights,
             "cache": sum(layer.cache for layer in model.layers),

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NoReturn
+from typing import NoReturn, Protocol
 
 from wgpu_backend.device.wgsl.module import Shader
 from wgpu_backend.dtypes import DType
 from wgpu_backend.errors import ContextError
 from wgpu_backend.graph.capabilities import Capabilities, DeviceInfo
-from wgpu_backend.graph.fusion import fuse_nodes
+from wgpu_backend.graph.fusion import Rule, fuse_nodes
 from wgpu_backend.graph.memory import MemoryPlan, plan
 from wgpu_backend.graph.node import Node, Storage
 from wgpu_backend.graph.schedule import schedule
@@ -23,11 +23,33 @@ from wgpu_backend.graph.spec import Spec
 from wgpu_backend.kernels import runs
 from wgpu_backend.ml.executor import Array, Pairs, Pieces, weight_values
 from wgpu_backend.ml.wgpu.dispatch import kernels
-from wgpu_backend.ml.wgpu.executor import WgpuExecutor
 from wgpu_backend.ml.wgpu.storage import Part, intermediate
 
 # As if each weight fitted one binding.
 _WHOLE = (Part(0, 1, {}),)
+
+
+class Recordable(Protocol):
+    """A device that graphs can be recorded for: a `WgpuExecutor`, or an imaginary one."""
+
+    @property
+    def info(self) -> DeviceInfo:
+        """The device."""
+        ...
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """The features that kernels may use."""
+        ...
+
+    @property
+    def rules(self) -> Mapping[str, Sequence[Rule]]:
+        """The fusion rules."""
+        ...
+
+    def reserve_weight(self, spec: Spec, label: str) -> Storage:
+        """Return storage of a weight without memory."""
+        ...
 
 
 class DryRunExecutor:
@@ -35,13 +57,13 @@ class DryRunExecutor:
 
     Parameters
     ----------
-    executor : WgpuExecutor
+    executor : Recordable
         Whose device and fusion rules graphs are recorded for.
     found : callable
         Given each shader the first time it is needed.
     """
 
-    def __init__(self, executor: WgpuExecutor, found: Callable[[Shader], object]) -> None:
+    def __init__(self, executor: Recordable, found: Callable[[Shader], object]) -> None:
         self.info: DeviceInfo = executor.info
         self.capabilities: Capabilities = executor.capabilities
         self._rules = executor.rules
@@ -67,9 +89,7 @@ class DryRunExecutor:
         self, outputs: Sequence[Node], *, shared: bool = True, times: int = 1, read: bool = True
     ) -> DryRunGraph:
         """Report the shaders of a graph."""
-        scheduled = schedule(outputs)
-        nodes = fuse_nodes(scheduled, outputs, self._rules, self.capabilities, intermediate, runs)
-        recorded = DryRunGraph(scheduled, plan(nodes, outputs), [{} for _ in range(times)])
+        recorded = self.plan(outputs, times)
         for node, launch in recorded.plan.steps:
             assert node.call is not None
             for kernel in kernels(node.call.op, launch, self.capabilities, lambda _: _WHOLE):
@@ -78,6 +98,12 @@ class DryRunExecutor:
                     self._seen.add(kernel.shader)
                     self._found(kernel.shader)
         return recorded
+
+    def plan(self, outputs: Sequence[Node], times: int = 1) -> DryRunGraph:
+        """Plan a graph's memory without selecting its kernels."""
+        scheduled = schedule(outputs)
+        nodes = fuse_nodes(scheduled, outputs, self._rules, self.capabilities, intermediate, runs)
+        return DryRunGraph(scheduled, plan(nodes, outputs), [{} for _ in range(times)])
 
     def read(self, node: Node) -> Array:
         """Return the values of a weight.

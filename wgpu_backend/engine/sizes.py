@@ -1,0 +1,196 @@
+"""The memory of a model by layer, from its header: no weight is read and no device opened.
+
+The model is made over an executor without memory, so that caches and graphs are those of loading.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from wgpu_backend.dtypes import F16, F32, DType
+from wgpu_backend.engine.language_model import (
+    LONG_SEQUENCES,
+    choose_context,
+    count_positions,
+)
+from wgpu_backend.engine.runner import HIDDEN, SHORTEST, Head, Runner, bucket
+from wgpu_backend.files.gguf.reader import GGUFFile, TensorInfo
+from wgpu_backend.graph.capabilities import Capabilities, DeviceInfo
+from wgpu_backend.graph.fusion import Rule
+from wgpu_backend.graph.node import Node, Storage
+from wgpu_backend.graph.spec import Spec
+from wgpu_backend.ml.backend import Backend
+from wgpu_backend.ml.placement import LayerNbytes, ModelNbytes
+from wgpu_backend.ml.wgpu.dry_run import DryRunExecutor, DryRunGraph
+from wgpu_backend.nn.batch import BatchShape
+from wgpu_backend.nn.model import Model, model_class
+from wgpu_backend.ops.op import fusions
+
+# A model is measured as for a GPU without limits.
+_CAPABILITIES = Capabilities(
+    fused=True, max_binding_nbytes=1 << 40, max_buffer_nbytes=1 << 40, max_groups=1 << 30
+)
+_LAYER = re.compile(r"(?:dec\.)?blk\.(\d+)\.")
+_CACHE = re.compile(r"cache\.(\d+)\.")
+TABLE = "token_embd.weight"
+# Weights used before the first layer: tables, what is done with their rows, and whole encoders.
+_FIRST = ("token_embd", "position_embd", "token_types", "per_layer_", "enc.")
+
+
+def _rules() -> Mapping[str, Sequence[Rule]]:
+    return fusions(exact=False, coarse=False)
+
+
+@dataclass(frozen=True, slots=True)
+class _Imaginary:
+    """A GPU that graphs are recorded for."""
+
+    info: DeviceInfo = field(default_factory=lambda: DeviceInfo("none", "none", kind="discrete"))
+    capabilities: Capabilities = _CAPABILITIES
+    rules: Mapping[str, Sequence[Rule]] = field(default_factory=_rules)
+
+    def reserve_weight(self, spec: Spec, label: str) -> Storage:
+        """Return storage without memory."""
+        return Storage(spec.nbytes, "weight", label)
+
+
+class _Measuring(DryRunExecutor):
+    """An executor that adds up the bytes of states by label, on a GPU and with NumPy."""
+
+    def __init__(self) -> None:
+        super().__init__(_Imaginary(), lambda _: None)
+        self.states: dict[str, tuple[int, int]] = {}
+
+    def state(self, spec: Spec, label: str, *, zeroed: bool = True) -> Storage:
+        """Count a state."""
+        on_gpu, on_host = self.states.get(label, (0, 0))
+        wide = F32 if spec.dtype.quantised else spec.dtype
+        self.states[label] = on_gpu + spec.nbytes, on_host + wide.nbytes(spec.size)
+        return super().state(spec, label, zeroed=zeroed)
+
+    def record(
+        self, outputs: Sequence[Node], *, shared: bool = True, times: int = 1, read: bool = True
+    ) -> DryRunGraph:
+        """Plan the memory of a graph."""
+        return self.plan(outputs, times)
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSizes:
+    """The memory of a model for a context.
+
+    Parameters
+    ----------
+    num_ctx : int
+        Positions of the context.
+    """
+
+    nbytes: ModelNbytes
+    num_ctx: int
+
+
+def measure_model(
+    file: GGUFFile, num_ctx: int | None = None, num_parallel: int = 1, kv_dtype: DType = F16
+) -> ModelSizes:
+    """Measure a model without loading it.
+
+    Parameters
+    ----------
+    num_ctx, num_parallel, kv_dtype
+        As for `wgpu_backend.load`.
+
+    Raises
+    ------
+    ModelError
+        The architecture is unknown, or a weight or a key is missing.
+    ContextFull
+        The model does not have so many positions.
+    DTypeError, ShapeError
+        Keys or values cannot have that type.
+    """
+    executor = _Measuring()
+    kind = model_class(file.config)
+    backend = Backend(file, executor)
+    backend.load(fused_weights=kind.fused_weights)
+    model = kind(backend)
+    positions = choose_context(model, num_ctx)
+    model.fit_context(positions)
+    sequences = max(LONG_SEQUENCES, num_parallel)
+    total = count_positions(positions, num_parallel)
+    cache = model.make_cache(executor, sequences, total, kv_dtype)
+    layers = len(model.cache_layers())
+    states = [*executor.states.items()]
+    runner = Runner(model, cache)
+    compute, head = _measure_graphs(model, runner, positions, num_parallel)
+    runner.close()
+    cache.close()
+    used = [info for info in file.tensors.values() if info.nbytes]
+    by_layer = [[i for i in used if _layer(i.name) == n] for n in range(layers)]
+    first = [info for info in used if info.name.startswith(_FIRST)]
+    named = {id(info) for group in (*by_layer, first) for info in group}
+    last = [info for info in used if id(info) not in named]
+    tied = [i for i in first if i.name == TABLE and "output.weight" not in file.tensors]
+    tied = tied if model.has_logits else []
+    share = _read_share(file)
+    found = ModelNbytes(
+        tuple(
+            _layer_nbytes(infos, share, [nbytes for name, nbytes in states if _cached(name) == n])
+            for n, infos in enumerate(by_layer)
+        ),
+        _layer_nbytes(first),
+        _layer_nbytes([*last, *tied]),
+        _layer_nbytes(tied),
+        compute,
+        head,
+    )
+    return ModelSizes(found, positions)
+
+
+def _measure_graphs(model: Model, runner: Runner, positions: int, outputs: int) -> tuple[int, int]:
+    """Return the bytes of intermediates of a prompt's pass, and what its logits add."""
+    tokens = bucket(min(runner.chunk, positions))
+    outputs = bucket(outputs) if model.causal else tokens
+    reach = runner.cache.reach(bucket(positions, SHORTEST), tokens)
+    shape = BatchShape(tokens, min(outputs, tokens), 1, reach)
+    compute = runner.recorded(shape, HIDDEN).plan.peak_nbytes
+    if not model.has_logits:
+        return compute, 0
+    head = Head("logits", lambda _, hidden: [model.logits(hidden)])
+    return compute, max(0, runner.recorded(shape, head).plan.peak_nbytes - compute)
+
+
+def _layer(name: str) -> int | None:
+    found = _LAYER.match(name)
+    return int(found[1]) if found else None
+
+
+def _cached(label: str) -> int | None:
+    found = _CACHE.match(label)
+    return int(found[1]) if found else None
+
+
+def _read_share(file: GGUFFile) -> float:
+    """Return the share of its experts that a token uses."""
+    experts = file.config.uint("expert_count", 0)
+    return file.config.uint("expert_used_count", experts) / experts if experts else 1.0
+
+
+def _layer_nbytes(
+    infos: Iterable[TensorInfo], share: float = 1.0, states: Iterable[tuple[int, int]] = ()
+) -> LayerNbytes:
+    weights = read = on_host = 0
+    for info in infos:
+        weights += info.nbytes
+        read += int(info.nbytes * (share if "_exps." in info.name else 1.0))
+        on_host += F32.nbytes(math.prod(info.shape))
+    cache = [*states]
+    return LayerNbytes(
+        weights,
+        sum(nbytes for nbytes, _ in cache),
+        read if read < weights else None,
+        on_host,
+        sum(nbytes for _, nbytes in cache),
+    )
