@@ -79,6 +79,7 @@ def make_app(settings: Settings) -> ASGIApp:
         strict=settings.strict,
         debug=settings.debug,
         private=_list_private_folders(settings),
+        remote=settings.remote,
     )
 
 

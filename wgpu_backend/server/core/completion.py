@@ -20,7 +20,9 @@ from wgpu_backend.server.core.engine_request import (
     get_template,
     make_engine_request,
     require_engine,
+    tokenize_prompt,
 )
+from wgpu_backend.server.core.media import fetch_remote_parts
 from wgpu_backend.server.core.model_pool import Loaded
 from wgpu_backend.server.core.request import CompletionRequest
 from wgpu_backend.server.core.request_log import get_record
@@ -222,6 +224,7 @@ def _compute_mean_logprob(choice: CompletionOutput) -> float:
 
 async def begin_completion(loaded: Loaded, request: CompletionRequest) -> Completion:
     """Begin a completion; a thread tokenizes the prompt, since a long one takes seconds."""
+    request = await fetch_remote_parts(loaded, request)
     task = asyncio.ensure_future(run_in_threadpool(Completion, loaded, request))
     try:
         # The request may be cancelled meanwhile; the callback then cancels the generation.
@@ -244,6 +247,12 @@ async def begin_completions(
     finally:
         for answer in answers:
             answer.generation.cancel()
+
+
+async def count_prompt(loaded: Loaded, request: CompletionRequest) -> int:
+    """Return how many tokens the prompt of a request has; raises like `Completion`."""
+    request = await fetch_remote_parts(loaded, request)
+    return len(await run_in_threadpool(tokenize_prompt, loaded, request))
 
 
 def _cancel_abandoned(task: asyncio.Future[Completion]) -> None:

@@ -1,21 +1,28 @@
 """Pictures and sounds in requests: base64 and data: URLs as bytes, and content with parts.
 
-URLs of the network are refused: a server that fetches what a client names can be made to read
-addresses that only the server reaches.
+URLs of the network are refused, unless the operator allows them: a server that fetches what a
+client names can be made to read addresses that only the server reaches.
 """
 
 from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Sequence
-from typing import Any
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, cast
 
 from wgpu_backend.engine.media import Part
-from wgpu_backend.server.core.request import RequestError
+from wgpu_backend.server.core.model_pool import Loaded
+from wgpu_backend.server.core.remote_files import RemoteFile
+from wgpu_backend.server.core.request import CompletionRequest, RequestError
+from wgpu_backend.server.core.request_log import get_record
 
 MessageContent = str | list[dict[str, Any]]
 """Content of a message: a text, or parts where it has a picture or a sound."""
+Message = dict[str, Any]
+_URL = re.compile(r"\s*[A-Za-z][A-Za-z0-9+.-]*://")
 # First bytes of sound files: WAV, FLAC, MP3 with a tag, Ogg.
 _SOUNDS = (b"RIFF", b"fLaC", b"ID3", b"OggS", b"\xff\xfb", b"\xff\xf3")
 
@@ -30,7 +37,7 @@ def decode_base64(where: str, text: object) -> bytes:
     """
     if not isinstance(text, str):
         raise RequestError(400, f"{where}: {str(text)[:40]!r}, needs a string in base64")
-    if text[:8].lower().startswith(("http:", "https:")):
+    if _is_url(text):
         raise RequestError(
             400,
             f"{where}: {text[:60]!r} is not fetched by this server; send the data itself, as "
@@ -50,15 +57,69 @@ def decode_base64(where: str, text: object) -> bytes:
     return found
 
 
+def _is_url(text: str) -> bool:
+    """Return whether a text is a URL of the network; base64 has no colon."""
+    return _URL.match(text) is not None
+
+
 def make_part(where: str, kind: str, text: object) -> dict[str, Any]:
     """Return a part of a message with a picture or a sound; raises like `decode_base64`.
+
+    Where the operator allows it, a picture may be a URL, which `fetch_remote_parts` fetches later.
 
     Parameters
     ----------
     kind : str
         ``image`` or ``audio``.
     """
+    allowed = get_record().remote is not None and kind == "image"
+    if allowed and isinstance(text, str) and _is_url(text):
+        return {"type": kind, kind: RemoteFile(where, text)}
     return {"type": kind, kind: decode_base64(where, text)}
+
+
+async def fetch_remote_parts(loaded: Loaded, request: CompletionRequest) -> CompletionRequest:
+    """Return a request whose pictures at URLs are fetched, unless its model takes none.
+
+    Raises
+    ------
+    RequestError
+        One cannot be fetched.
+    """
+    reader, files = get_record().remote, [*_list_remote(request.messages or ())]
+    if not files or reader is None or "image" not in loaded.model.takes:
+        return request
+    # A URL that is named twice is fetched once.
+    once = [*dict.fromkeys(files)]
+    found = dict(zip(once, await reader.fetch_all(once), strict=True))
+    messages = [_replace_remote(message, found) for message in request.messages or ()]
+    return replace(request, messages=messages)
+
+
+def _list_parts(message: Mapping[str, Any]) -> list[object]:
+    content = message.get("content")
+    return cast("list[object]", content) if isinstance(content, list) else []
+
+
+def _list_remote(messages: Sequence[Mapping[str, Any]]) -> list[RemoteFile]:
+    parts = [part for message in messages for part in _list_parts(message)]
+    sources = [cast("Message", part).get("image") for part in parts if isinstance(part, dict)]
+    return [source for source in sources if isinstance(source, RemoteFile)]
+
+
+def _replace_remote(
+    message: Mapping[str, Any], found: Mapping[RemoteFile, bytes]
+) -> Mapping[str, Any]:
+    if not _list_remote([message]):
+        return message
+    parts = [cast("Message", part) for part in _list_parts(message)]
+    made = [
+        {**part, "image": found[part["image"]]}
+        if isinstance(part.get("image"), RemoteFile)
+        else part
+        for part in parts
+    ]
+    return {**message, "content": made}
 
 
 def guess_part(where: str, text: object) -> Part:

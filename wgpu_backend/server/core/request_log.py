@@ -14,6 +14,7 @@ from typing import Any
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from wgpu_backend.server.core.remote_files import RemoteFiles
 from wgpu_backend.server.core.request import RequestError
 
 _LOG = logging.getLogger("wgpu_backend.server")
@@ -55,6 +56,8 @@ class Record:
         Names to show to clients in place of names of blobs.
     private : Pattern or None
         Folders of this machine, which are removed from messages to clients.
+    remote : RemoteFiles or None
+        Reads pictures at URLs; None where the operator does not allow it.
     """
 
     strict: bool = False
@@ -67,6 +70,7 @@ class Record:
     lags: bool = False
     names: dict[str, str] = field(default_factory=dict[str, str])
     private: re.Pattern[str] | None = None
+    remote: RemoteFiles | None = None
 
     def clean(self, text: str) -> str:
         """Return a text for a client, in which paths of files are cut to the file's name."""
@@ -136,6 +140,8 @@ class Recorder:
         Refuse unknown fields; also log polling requests and names of fields.
     private : iterable of Path
         Folders that are removed from errors for clients.
+    remote : RemoteFiles or None
+        See `Record`.
     """
 
     def __init__(
@@ -145,8 +151,10 @@ class Recorder:
         strict: bool = False,
         debug: bool = False,
         private: Iterable[Path] = (),
+        remote: RemoteFiles | None = None,
     ) -> None:
         self._app = app
+        self._remote = remote
         self._private = _compile_folders(private)
         self._strict = strict
         self._debug = debug
@@ -158,7 +166,7 @@ class Recorder:
             await self._app(scope, receive, send)
             return
         record, begin, status, whole = Record(self._strict), time.monotonic(), 0, False
-        record.private = self._private
+        record.private, record.remote = self._private, self._remote
 
         async def send_recorded(message: Message) -> None:
             nonlocal status, whole

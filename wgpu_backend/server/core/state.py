@@ -30,6 +30,7 @@ from wgpu_backend.server.core.errors import describe_error
 from wgpu_backend.server.core.image_queue import ImageQueue, SpeechQueue
 from wgpu_backend.server.core.model_capabilities import takes_sound
 from wgpu_backend.server.core.model_pool import Loaded, Measure, ModelPool, Open, RequestedContext
+from wgpu_backend.server.core.remote_files import RemoteFiles
 from wgpu_backend.server.core.request import RequestError, clamp_options
 from wgpu_backend.server.core.request_log import GONE, get_record, ignore
 from wgpu_backend.server.core.schema import ANYTHING
@@ -93,6 +94,8 @@ class Settings:
         See `ImageWorker`.
     signing_key : Path or None
         Key that signs in at registries for pushes.
+    remote : RemoteFiles or None
+        Reads pictures at URLs that clients name; None to refuse them.
     strict : bool
         Refuse fields and options that are not known, in place of ignoring them.
     debug : bool
@@ -126,6 +129,7 @@ class Settings:
     picture_device: str | None = None
     picture_hang_seconds: float = HANG_SECONDS
     signing_key: Path | None = None
+    remote: RemoteFiles | None = None
     strict: bool = False
     debug: bool = False
 

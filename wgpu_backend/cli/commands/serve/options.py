@@ -395,6 +395,12 @@ class ApiOptions:
         bool,
         typer.Option("--strict", help="Reject unknown fields and options."),
     ] = False
+    allow_remote_images: Annotated[
+        bool,
+        typer.Option(
+            "--allow-remote-images", help="Fetch pictures at http(s) URLs of public addresses."
+        ),
+    ] = False
     no_page: Annotated[bool, typer.Option("--no-page", "--no-ui", help="Disable the web page.")] = (
         False
     )

@@ -144,6 +144,7 @@ def _make_settings(
     checked: Mapping[str, Any],
 ) -> ServerSettings:
     from wgpu_backend import __version__
+    from wgpu_backend.server.core.remote_files import RemoteFiles
     from wgpu_backend.server.core.state import Settings as Serving
 
     engine = {
@@ -158,6 +159,7 @@ def _make_settings(
         pictures=find_pipelines(options.pictures),
         picture_device=devices[0].id,
         signing_key=find_signing_key(),
+        remote=RemoteFiles() if options.api.allow_remote_images else None,
         debug=settings.debug,
         **make_load_settings(settings, devices, options.parallel, engine),
         **checked,

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any, cast
 
-from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
@@ -17,13 +16,12 @@ from wgpu_backend.server.api import peer_fields
 from wgpu_backend.server.api.openai.schema import USUAL
 from wgpu_backend.server.core import schema
 from wgpu_backend.server.core.body import Fields
-from wgpu_backend.server.core.completion import begin_completion
+from wgpu_backend.server.core.completion import begin_completion, count_prompt
 from wgpu_backend.server.core.endpoint import Endpoint
-from wgpu_backend.server.core.engine_request import tokenize_prompt
 from wgpu_backend.server.core.errors import make_error_body
 from wgpu_backend.server.core.media import MessageContent, join_parts, make_part
 from wgpu_backend.server.core.request import CompletionRequest, RequestError
-from wgpu_backend.server.core.request_log import ignore
+from wgpu_backend.server.core.request_log import get_record, ignore
 from wgpu_backend.server.core.schema import Field
 from wgpu_backend.server.core.sse import dump_arguments, encode_event
 from wgpu_backend.server.core.state import State, cancel_when_gone, start_stream
@@ -80,8 +78,8 @@ def endpoints(state: State) -> list[Endpoint]:
     async def count(_: Request, fields: Fields) -> Response:
         chat_request = _make_request(fields)
         async with state.using(fields.require("model"), "any") as loaded:
-            found = await run_in_threadpool(tokenize_prompt, loaded, chat_request)
-        return JSONResponse({"input_tokens": len(found)})
+            tokens = await count_prompt(loaded, chat_request)
+        return JSONResponse({"input_tokens": tokens})
 
     path, sse = "/v1/messages", "text/event-stream"
     return [
@@ -429,7 +427,9 @@ def _convert_user(role: str, blocks: list[Fields], names: dict[str, str]) -> lis
 def _read_image(block: Fields) -> dict[str, Any]:
     """Return a picture as a part of a message."""
     source = Fields(block.get("source", dict) or {}, where="messages: image.source.")
-    if (kind := source.require("type")) != "base64":
+    if (kind := source.require("type")) == "url" and get_record().remote is not None:
+        return make_part("messages: image.source.url", "image", source.require("url"))
+    if kind != "base64":
         raise RequestError(400, f"messages: an image of {kind[:40]!r}, needs base64 with its data")
     return make_part("messages: image.source.data", "image", source.require("data"))
 

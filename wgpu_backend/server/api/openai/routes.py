@@ -30,9 +30,13 @@ from wgpu_backend.server.api.openai.schema import (
     make_prompt_requests,
 )
 from wgpu_backend.server.core.body import Fields
-from wgpu_backend.server.core.completion import Completion, CompletionOutput, begin_completions
+from wgpu_backend.server.core.completion import (
+    Completion,
+    CompletionOutput,
+    begin_completions,
+    count_prompt,
+)
 from wgpu_backend.server.core.endpoint import Endpoint
-from wgpu_backend.server.core.engine_request import tokenize_prompt
 from wgpu_backend.server.core.model_pool import Loaded
 from wgpu_backend.server.core.request import CompletionRequest, RequestError
 from wgpu_backend.server.core.sse import encode_data
@@ -59,8 +63,8 @@ def endpoints(state: State) -> list[Endpoint]:
     async def count(_: Request, fields: Fields) -> Response:
         chat_request = make_chat_request(fields)
         async with state.using(state.get_model_name(fields), "any") as loaded:
-            tokens = await run_in_threadpool(tokenize_prompt, loaded, chat_request)
-        return JSONResponse({"input_tokens": len(tokens)})
+            tokens = await count_prompt(loaded, chat_request)
+        return JSONResponse({"input_tokens": tokens})
 
     async def completions(request: Request, fields: Fields) -> Response:
         each = partial(make_prompt_requests, fields, make_completion_request(fields))
