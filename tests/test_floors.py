@@ -8,7 +8,6 @@ above all the same. Only within a folder may modules name each other's types.
 import ast
 import graphlib
 from collections.abc import Iterator
-from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -45,25 +44,23 @@ READ_ENVIRONMENT = ("wgpu_backend.device.adapters",)
 CHECKOUT_ONLY = ("models", "shaders")
 
 
+class Import(NamedTuple):
+    line: int
+    target: str
+
+
 class Module(NamedTuple):
+    """What the checks need of a module: trees of all would keep the garbage collector busy."""
+
     name: str
-    path: Path
-    tree: ast.Module
+    imports: tuple[Import, ...]
+    for_types: frozenset[int]  # lines of imports that only a type checker runs
+    environment: tuple[Import, ...]  # attributes by which the environment is read, spelt out
 
     @property
     def unit(self) -> str:
         """The folder or file directly under wgpu_backend that this module belongs to."""
         return _unit(self.name)
-
-    @property
-    def package(self) -> str:
-        is_package = self.path.name == "__init__.py"
-        return self.name if is_package else self.name.rpartition(".")[0]
-
-
-class Import(NamedTuple):
-    line: int
-    target: str
 
 
 def _unit(name: str) -> str:
@@ -78,24 +75,28 @@ def read_modules(root: Path) -> dict[str, Module]:
         for path in sorted(folder.rglob("*.py")):
             parts = path.relative_to(folder).with_suffix("").parts
             name = ".".join([prefix, *parts]).removesuffix(".__init__")
-            found[name] = Module(name, path, ast.parse(path.read_text(encoding="utf-8")))
+            found[name] = read_module(name, path)
     return found
 
 
-@cache
-def nodes(module: Module) -> list[ast.AST]:
-    """What the checks look at: a walk through all nodes of the project takes seconds."""
+def read_module(name: str, path: Path) -> Module:
+    package = name if path.name == "__init__.py" else name.rpartition(".")[0]
     kinds = ast.Import, ast.ImportFrom, ast.Call, ast.Attribute, ast.If
-    return [node for node in ast.walk(module.tree) if isinstance(node, kinds)]
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    nodes = [node for node in ast.walk(tree) if isinstance(node, kinds)]
+    ends = {name.rpartition(".")[2] for name in ONLY_CLI}  # spelling all out would take seconds
+    attributes = (n for n in nodes if isinstance(n, ast.Attribute) and n.attr in ends)
+    used = tuple(Import(node.lineno, ast.unparse(node)) for node in attributes)
+    return Module(name, tuple(imports(nodes, package)), for_types(nodes), used)
 
 
-def imports(module: Module) -> Iterator[Import]:
-    for node in nodes(module):
+def imports(nodes: list[ast.AST], package: str) -> Iterator[Import]:
+    for node in nodes:
         match node:
             case ast.Import(names=names):
                 yield from (Import(node.lineno, alias.name) for alias in names)
             case ast.ImportFrom(module=base, names=names):
-                start = _start(module, node.level, base)
+                start = _start(package, node.level, base)
                 yield from (Import(node.lineno, f"{start}.{alias.name}") for alias in names)
             case ast.Call(
                 func=ast.Attribute(attr="import_module")
@@ -105,10 +106,10 @@ def imports(module: Module) -> Iterator[Import]:
                 yield Import(node.lineno, target)
 
 
-def _start(module: Module, level: int, base: str | None) -> str:
+def _start(package: str, level: int, base: str | None) -> str:
     if not level:
         return base or ""
-    parts = module.package.split(".")
+    parts = package.split(".")
     return ".".join([*parts[: len(parts) - level + 1], *([base] if base else [])])
 
 
@@ -133,7 +134,7 @@ def unplaced(module: Module, known: dict[str, Module]) -> Iterator[str]:
 
 def upward(module: Module, known: dict[str, Module]) -> Iterator[str]:
     here = FLOOR_OF.get(module.unit, 0)
-    for line, target in imports(module):
+    for line, target in module.imports:
         reached = resolve(target, known)
         there = FLOOR_OF.get(_unit(reached), 0) if reached else 0
         if there > here:
@@ -141,7 +142,7 @@ def upward(module: Module, known: dict[str, Module]) -> Iterator[str]:
 
 
 def out_of_place(module: Module, known: dict[str, Module]) -> Iterator[str]:
-    for line, target in imports(module):
+    for line, target in module.imports:
         top = target.partition(".")[0]
         if top == ONLY_DEVICE and module.unit != "device":
             yield f"{module.name}:{line}: imports wgpu, which stands in device/ alone"
@@ -152,10 +153,7 @@ def out_of_place(module: Module, known: dict[str, Module]) -> Iterator[str]:
 def environment_reads(module: Module, known: dict[str, Module]) -> Iterator[str]:
     if module.unit == "cli" or module.name in READ_ENVIRONMENT:
         return
-    ends = {name.rpartition(".")[2] for name in ONLY_CLI}  # spelling all out would take seconds
-    attributes = (node for node in nodes(module) if isinstance(node, ast.Attribute))
-    used = ((node.lineno, ast.unparse(node)) for node in attributes if node.attr in ends)
-    for line, name in (*imports(module), *used):
+    for line, name in (*module.imports, *module.environment):
         if name in ONLY_CLI:
             yield f"{module.name}:{line}: {name}, which belongs to cli/ alone"
 
@@ -175,29 +173,28 @@ def reached(module: Module, known: dict[str, Module]) -> Iterator[str]:
     Inside a folder a module may name a type for the type checker alone: functions of arrays give
     arrays, whose methods call these functions.
     """
-    named = for_types(module)
-    for line, target in imports(module):
+    for line, target in module.imports:
         found = resolve(target, known)
-        if found and not (line in named and _unit(found) == module.unit):
+        if found and not (line in module.for_types and _unit(found) == module.unit):
             yield found
 
 
-def for_types(module: Module) -> set[int]:
+def for_types(nodes: list[ast.AST]) -> frozenset[int]:
     """Lines of imports that only a type checker runs."""
     blocks = [
         node
-        for node in nodes(module)
+        for node in nodes
         if isinstance(node, ast.If)
         and isinstance(node.test, ast.Name)
         and node.test.id == "TYPE_CHECKING"
     ]
-    return {
+    return frozenset(
         inner.lineno
         for block in blocks
         for node in block.body
         for inner in ast.walk(node)
         if isinstance(inner, ast.Import | ast.ImportFrom)
-    }
+    )
 
 
 def _cycle(edges: dict[str, set[str]]) -> list[str]:

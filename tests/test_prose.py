@@ -10,6 +10,7 @@ import ast
 import re
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -48,28 +49,33 @@ LIMITS = {
 LEAST_COMMENTS = 3.0  # percent of the lines of code
 
 
-@cache
-def modules() -> list[tuple[str, ast.Module]]:
-    """Text and syntax tree of each module."""
-    texts = [path.read_text(encoding="utf-8") for path in CODE]
-    return [(text, ast.parse(text)) for text in texts]
+class Written(NamedTuple):
+    """What the checks need of a module: trees of all would keep the garbage collector busy."""
+
+    text: str
+    docstrings: list[str]
+    functions: list[str]
 
 
 @cache
-def nodes() -> list[ast.Module | ast.ClassDef | Function]:
+def modules() -> list[Written]:
+    return [read_module(path.read_text(encoding="utf-8")) for path in CODE]
+
+
+def read_module(text: str) -> Written:
     kinds = ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef
-    return [n for _, tree in modules() for n in ast.walk(tree) if isinstance(n, kinds)]
+    nodes = [node for node in ast.walk(ast.parse(text)) if isinstance(node, kinds)]
+    names = [node.name for node in nodes if isinstance(node, Function)]
+    found = [ast.get_docstring(node) for node in nodes]
+    return Written(text, [each for each in found if each], names)
 
 
-@cache
 def docstrings() -> list[str]:
-    found = [ast.get_docstring(node) for node in nodes()]
-    return [text for text in found if text]
+    return [each for module in modules() for each in module.docstrings]
 
 
-@cache
 def function_names() -> list[str]:
-    names = [node.name for node in nodes() if isinstance(node, Function)]
+    names = [each for module in modules() for each in module.functions]
     return [name for name in names if not name.startswith("__")]
 
 
@@ -94,6 +100,7 @@ def share(found: int, whole: int, of: int = 100) -> float:
     return of * found / whole
 
 
+@cache
 def figures() -> dict[str, float]:
     texts, names, prose = docstrings(), function_names(), sentences()
     words = sum(len(text.split()) for text in texts)
@@ -115,7 +122,7 @@ def figures() -> dict[str, float]:
         "parameter entries without a description": share(
             len(described) - sum(described), len(described)
         ),
-        "invented names": float(sum(len(INVENTED.findall(text)) for text, _ in modules())),
+        "invented names": float(sum(len(INVENTED.findall(module.text)) for module in modules())),
         "commas in a sentence of the documents": sum(s.count(",") for s in prose) / len(prose),
         "'what' in the documents": share(
             sum(len(re.findall(r"\bwhat\b", s, re.IGNORECASE)) for s in prose), prose_words, 10_000
@@ -129,7 +136,8 @@ def test_a_figure_only_falls(figure: str) -> None:
 
 
 def test_comments_say_why() -> None:
-    lines = [line.strip() for text, _ in modules() for line in text.splitlines() if line.strip()]
+    texts = [module.text for module in modules()]
+    lines = [line.strip() for text in texts for line in text.splitlines() if line.strip()]
     comments = sum(line.startswith("#") for line in lines)
     assert round(share(comments, len(lines)), 1) >= LEAST_COMMENTS
 
