@@ -203,24 +203,29 @@ def chosen(cases: Sequence[pytest.Item]) -> list[pytest.Item]:
     most = ON_A_DEVICE if on_device else ELSEWHERE
     # In an order that has nothing to do with that of the parameters, the same in every run; what
     # compiles for seconds comes behind what does not.
-    left = sorted(on_device or cases, key=lambda case: (_is_wide(case), _drawn(case)))
-    missing = set[Value]().union(*map(values_of, left))
+    line = sorted(on_device or cases, key=lambda case: (_is_wide(case), _drawn(case)))
+    missing = set[Value]().union(*map(values_of, line))
+    # The largest gain first; gains only fall, so only the first of the heap has to be up to date.
+    heap = [(*_gain(case, missing), place) for place, case in enumerate(line)]
+    heapify(heap)
     found: list[pytest.Item] = []
-    while left:
-        best = max(left, key=lambda case: _gain(case, missing))
-        subjects, others = _gain(best, missing)
+    while heap:
+        *_, place = heappop(heap)
+        subjects, others = _gain(line[place], missing)
+        if heap and heap[0] < (subjects, others, place):
+            heappush(heap, (subjects, others, place))
+            continue
         if found and not subjects and (not others or len(found) >= most):
             break
-        found.append(best)
-        left.remove(best)
-        missing -= values_of(best)
+        found.append(line[place])
+        missing -= values_of(line[place])
     return found
 
 
 def _gain(case: pytest.Item, missing: set[Value]) -> tuple[int, int]:
-    """How many subjects, and how many values of any kind, a case has that are missing."""
+    """Less how many subjects, and how many values of any kind, a case has that are missing."""
     new = values_of(case) & missing
-    return sum(name in SUBJECTS for name, _ in new), len(new)
+    return -len([name for name, _ in new if name in SUBJECTS]), -len(new)
 
 
 def _is_wide(case: pytest.Item) -> bool:
