@@ -1,14 +1,19 @@
 """Pictures on the command line."""
 
+import json
+
 import numpy as np
 import pytest
 from PIL import Image
 
 import wgpu_backend as wb
 from tests.builders import tiny_model
+from tests.data.tower_weights import picture
 from tests.engine.test_pictures import BLUE, RED, write_tower
+from tests.models.test_shared_space import recorded, write_folder
 from wgpu_backend.cli.chat import take_paths
 from wgpu_backend.cli.failures import USAGE
+from wgpu_backend.testing import nmse
 
 CPU = ("--device", "cpu")
 
@@ -81,3 +86,16 @@ def test_paths_in_a_prompt(tmp_path):
     assert take_paths(f"'{spaced}' or {escaped} here") == ("or  here", [str(spaced)] * 2)
     assert take_paths("no.png of mine") == ("no.png of mine", [])
     assert take_paths("  as it is ") == ("  as it is ", [])
+
+
+def test_embed_prints_vectors_of_pictures(cli, tmp_path):
+    folder = str(write_folder(tmp_path, "clip"))
+    Image.fromarray(picture(41, 70)).save(tmp_path / "a.png")
+    words = ("--image", str(tmp_path / "a.png"), "--device", "cpu", "--exact", "--kv", "f32")
+    done = cli("embed", folder, "dog", *words)
+    assert done.code == 0, done.err
+    found = np.array([json.loads(line) for line in done.out.splitlines()])
+    assert nmse(found, recorded()[1]["clip"][[1, 3]]) < 1e-3
+    done = cli("embed", folder, "--device", "cpu")
+    assert (done.code, done.out) == (USAGE, "")
+    assert "needs a TEXT, or --image" in done.err

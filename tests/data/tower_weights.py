@@ -1,5 +1,6 @@
 """Weights and a picture that need no file, for `make_towers.py` and its test."""
 
+import json
 import zlib
 from math import prod
 
@@ -42,3 +43,26 @@ def picture(height, width):
     made = np.stack([(x * 7 + y * y) % 256, 255 * x // width, 255 * y // height], -1)
     made[height // 3 : height // 2, width // 4 :] = (250, 30, 90)
     return made.astype(np.uint8)
+
+
+def write_tokenizer(folder):
+    """Write a small vocabulary of CLIP's kind, in the files that CLIP was published with."""
+    printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    letters = [chr(byte) for byte in printable]
+    # GPT-2's letters for the other bytes.
+    letters += [chr(256 + i) for i in range(256 - len(printable))]
+    merges = ["c a", "ca t</w>", "d o", "do g</w>", "' s</w>", "Ã ©</w>", "! !</w>"]
+    tokens = [*letters, *(f"{letter}</w>" for letter in letters)]
+    tokens += [pair.replace(" ", "") for pair in merges]
+    tokens += ["<|startoftext|>", "<|endoftext|>"]
+    vocabulary = {text: number for number, text in enumerate(tokens)}
+    given = {
+        "tokenizer_class": "CLIPTokenizer",
+        "bos_token": "<|startoftext|>",
+        "eos_token": "<|endoftext|>",
+        "unk_token": "<|endoftext|>",
+        "pad_token": "<|endoftext|>",
+    }
+    (folder / "vocab.json").write_text(json.dumps(vocabulary))
+    (folder / "merges.txt").write_text("\n".join(["#version: 0.2", *merges, ""]))
+    (folder / "tokenizer_config.json").write_text(json.dumps(given))

@@ -3,11 +3,14 @@
 import base64
 import io
 
+import numpy as np
 import pytest
 
 pytest.importorskip("starlette", reason="the extra [serve] is not installed")
 from PIL import Image, ImageDraw
 
+import wgpu_backend as wb
+from tests.models.test_shared_space import write_folder
 from tests.server.serving import client_of, lines
 from wgpu_backend.cli.commands.serve.loads import make_bundled_entry
 from wgpu_backend.engine.loading import bundled
@@ -197,3 +200,66 @@ def test_a_worker_reads_pictures(tmp_path):
         cut = {"role": "user", "content": ASK, "images": [RED[:200]]}
         refused = client.post("/api/chat", json={"model": "seer", "messages": [cut]})
     assert (refused.status_code, "picture of 150 bytes" in refused.text) == (400, True)
+
+
+@pytest.fixture(scope="module")
+def clip(tmp_path_factory):
+    """A server of a model whose pictures and texts share a space, in a worker."""
+    root = tmp_path_factory.mktemp("clip")
+    (root / "folder").mkdir()
+    report = wb.create(root / "clip.gguf", write_folder(root / "folder", "clip"))
+    store, name = Store(root / "models"), ModelName.parse("clip")
+    create(store, name, Modelfile(str(report.path), {}), root)
+
+    def opens(stored, num_ctx):
+        spec = LoadSpec(str(stored.path), "cpu", num_ctx=64, mmproj=str(stored.projector))
+        return open_worker("clip", spec, 8, lambda error: None)
+
+    with client_of(root / "models", opens=opens, wraps=lambda model: model) as client:
+        yield client
+
+
+def embed(client, given, **more):
+    return client.post("/v1/embeddings", json={"model": "clip", "input": given, **more})
+
+
+def test_embeddings_of_pictures_and_texts_in_order(clip):
+    part = {"type": "image_url", "image_url": {"url": URL}}
+    given = [part, "dog", {"image": BLUE}, {"text": "cat"}, {"content": [part]}]
+    found = embed(clip, given)
+    assert found.status_code == 200, found.text
+    vectors = np.array([each["embedding"] for each in found.json()["data"]])
+    assert np.allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-6)
+    alone = [embed(clip, each).json()["data"][0]["embedding"] for each in given]
+    assert np.allclose(vectors, alone, atol=1e-6)
+    assert np.array_equal(vectors[0], vectors[4])
+    assert not np.allclose(vectors[0], vectors[2], atol=1e-3)
+    # Three tokens for each text, one for each picture.
+    assert found.json()["usage"]["prompt_tokens"] == 3 + 2 * 3
+    media = {"prompt_string": "<__media__>", "multimodal_data": [RED]}
+    other = clip.post("/embedding", json={"model": "clip", "content": media})
+    assert np.allclose(other.json()[0]["embedding"][0], vectors[0], atol=1e-6)
+    shown = clip.post("/api/show", json={"model": "clip"}).json()
+    assert shown["capabilities"] == ["embedding", "vision"]
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ({"image": "?"}, "input: image: is not base64"),
+        ({"image": base64.b64encode(b"no picture").decode()}, "picture of 10 bytes"),
+        ({"image": "https://localhost/a.png"}, "is not fetched by this server"),
+        ({"content": [{"image": RED}, {"text": "a"}]}, "send each as an item of its own"),
+        ({"content": [{"type": "video"}]}, "needs prompt_string, or content with parts"),
+        ({"prompt_string": "a", "multimodal_data": [RED]}, "needs one picture, and <__media__>"),
+    ],
+)
+def test_pictures_that_cannot_be_embedded_are_refused(clip, given, why):
+    found = embed(clip, ["dog", given])
+    assert (found.status_code, why in found.text) == (400, True), found.text
+
+
+def test_a_model_of_texts_refuses_to_embed_a_picture(client):
+    found = client.post("/v1/embeddings", json={"model": "tale", "input": [{"image": RED}]})
+    why = "embeds texts only, pictures were given"
+    assert (found.status_code, why in found.text) == (400, True), found.text

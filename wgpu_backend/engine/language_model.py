@@ -361,12 +361,20 @@ class LanguageModel(Answers):
         return self._rows("states", ids, HIDDEN, self.runner.chunk)
 
     def embed(
-        self, texts: str | Sequence[str], *, pooling: str | None = None
+        self,
+        texts: str | Sequence[str] = (),
+        *,
+        images: Sequence[Source] = (),
+        pooling: str | None = None,
     ) -> NDArray[np.float32]:
-        """Embed texts as unit vectors, each pooled from the states of its tokens: (texts, hidden).
+        """Embed texts, then pictures, as unit vectors: (texts + pictures, hidden).
+
+        A text's vector is pooled from the states of its tokens.
 
         Parameters
         ----------
+        images : sequence of path, bytes, Pillow image or array
+            Pictures, for models such as CLIP whose texts and pictures share one space.
         pooling : str or None
             ``"mean"``, ``"cls"`` (the first token), ``"last"``, ``"max"``, ``"weightedmean"`` or
             ``"mean_sqrt_len"``; the results of several joined by ``+`` are concatenated. None for
@@ -376,16 +384,19 @@ class LanguageModel(Answers):
         ------
         ContextFull
             A text has more tokens than the context holds.
+        MediaError
+            A picture cannot be read.
         OptionError
-            The pooling is unknown.
+            The pooling is unknown, or the model embeds no pictures.
         ModelError
             The file's own pooling gives no vector of a text.
         """
         how = choose_pooling(self.backend.config, pooling)
         rows: list[NDArray[np.float32]] = []
         for text in checked_texts("texts", texts):
-            found = self._pool("embed", self.tokenizer.encode(text), how)
+            found = self._pool("embed", self.model.fit_text(self.tokenizer.encode(text)), how)
             rows.append(unit(self._apply_head(found, self.model.vector)))
+        rows += [unit(self.towers.embed(Part("image", image))) for image in images]
         return np.stack(rows) if rows else np.zeros((0, 0), np.float32)
 
     def rerank(self, query: str, texts: str | Sequence[str]) -> NDArray[np.float32]:

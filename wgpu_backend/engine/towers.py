@@ -134,8 +134,8 @@ class Towers:
             `mmproj` is damaged, or several files of the folder fit.
         """
         if self._kinds is None:
-            takes_rows = isinstance(self._model.inputs().get(EMBEDDINGS), RowsInput)
-            self._file = open_tower(self._text.file, self._mmproj) if takes_rows else None
+            takes = self._model.shared_cols or EMBEDDINGS in self._model.inputs()
+            self._file = open_tower(self._text.file, self._mmproj) if takes else None
             self._kinds = {} if self._file is None else projector_kinds(self._file.config)
         return [*self._kinds]
 
@@ -165,7 +165,7 @@ class Towers:
     def _lacking(self, modality: str) -> str:
         name, what = self._text.file.path, _NAMES[modality]
         architecture = self._text.config.architecture
-        if EMBEDDINGS not in self._model.inputs():
+        if not self._model.shared_cols and EMBEDDINGS not in self._model.inputs():
             return f"{name}: architecture {architecture!r} takes only text, {what} were given"
         return (
             f"{name}: it has no tower for {what}: neither in the file, nor as an mmproj*.gguf of "
@@ -188,10 +188,11 @@ class Towers:
 
     def _require_width(self, tower: Tower) -> None:
         """Raise if the rows' width is not the language model's."""
-        wanted = self._model.inputs()[EMBEDDINGS]
-        if isinstance(wanted, RowsInput) and wanted.cols != tower.cols:
+        rows = self._model.inputs().get(EMBEDDINGS)
+        wanted = rows.cols if isinstance(rows, RowsInput) else self._model.shared_cols
+        if wanted != tower.cols:
             raise tower.fail(
-                f"its rows have {tower.cols} columns, {self._text.file.path} needs {wanted.cols}: "
+                f"its rows have {tower.cols} columns, {self._text.file.path} needs {wanted}: "
                 "the tower belongs to another model; use this model's mmproj"
             )
 
@@ -229,6 +230,25 @@ class Towers:
         wanted = inputs.get(EMBEDDINGS)
         cols = wanted.cols if isinstance(wanted, RowsInput) else 0
         return Inserted(placed, cols, POSITIONS in inputs)
+
+    def embed(self, part: Part) -> F32s:
+        """Return the vector of a picture, (cols,), in the space of the model's texts.
+
+        Raises
+        ------
+        MediaError
+            It cannot be read.
+        OptionError, ModelError, OutOfMemory
+            The model embeds texts only, or see `get`.
+        """
+        if not self._model.shared_cols:
+            raise OptionError(
+                f"{self._text.file.path}: architecture {self._text.config.architecture!r} embeds "
+                f"texts only, {_NAMES[part.kind]} were given; needs a model such as CLIP or SigLIP"
+            )
+        media, tower = self.prepare(part)
+        [vector] = self.alone(lambda: self._graphs[id(tower)].run(media))
+        return vector
 
     def encode(self, placed: Placed) -> F32s:
         """Return the rows of a picture or sound. No other thread may use the device meanwhile."""

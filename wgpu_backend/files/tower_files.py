@@ -58,11 +58,22 @@ def _open(path: Path, text: Config) -> GGUFFile:
         raise
 
 
+def tower_path(model: Path) -> Path:
+    """Return the file of the tower that `create` writes for a model's file."""
+    return model.with_name(f"mmproj-{model.stem}.gguf")
+
+
 def find_towers(file: GGUFFile) -> list[Path]:
-    """Return the mmproj files in a model's folder that have the model's width."""
+    """Return the mmproj files in a model's folder that have the model's width.
+
+    A file with the model's own name in its name is the only one.
+    """
+    own = tower_path(file.path)
+    if own.is_file() and _fits(own, file):
+        return [own]
     # The model's own file may also have mmproj in its name.
     candidates = sorted({*file.path.parent.glob("*mmproj*.gguf")} - {file.path})
-    return [path for path in candidates if _fits(path, file.config)]
+    return [path for path in candidates if _fits(path, file)]
 
 
 def _find_nearby(file: GGUFFile) -> GGUFFile | None:
@@ -74,7 +85,7 @@ def _find_nearby(file: GGUFFile) -> GGUFFile | None:
     return _open(fitting[0], file.config) if fitting else None
 
 
-def _fits(path: Path, text: Config) -> bool:
+def _fits(path: Path, text: GGUFFile) -> bool:
     """Return whether a file is a tower with a language model's width."""
     try:
         with open_gguf(path) as file:
@@ -86,7 +97,11 @@ def _fits(path: Path, text: Config) -> bool:
             # In LLaVA's files the key has another width than the rows.
             last = file.tensors.get("mm.2.weight")
             widths += [last.shape[0]] if last is not None else []
-            return text.uint("embedding_length", 0) in widths
+            # The matrix has the width of vectors that texts share with pictures.
+            vector = text.tensors.get("dense_2.weight")
+            wanted = {text.config.uint("embedding_length", 0)}
+            wanted |= set() if vector is None else {vector.shape[0]}
+            return not wanted.isdisjoint(widths)
     # A damaged file in the model's folder is ignored.
     except (ModelError, OSError):
         return False

@@ -265,6 +265,15 @@ class Model(Module, ABC):
         """Map pooled states, (texts, cols), to embeddings, before they are normalised."""
         return pooled
 
+    @property
+    def shared_cols(self) -> int | None:
+        """Return the columns of vectors that texts share with pictures; None for texts alone."""
+        return None
+
+    def fit_text(self, tokens: Sequence[int]) -> list[int]:
+        """Return the tokens of a text to embed as the model needs them, such as padded."""
+        return list(tokens)
+
     def score(self, pooled: Tensor) -> Tensor:
         """Return the scores of pooled states, see `scored_pooling`: (texts, classes), f32.
 

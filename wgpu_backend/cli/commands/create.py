@@ -108,7 +108,8 @@ def _write_file(
     note_unweighted(report, importance)
     size, seconds = out.stat().st_size, perf_counter() - began
     summary = f"{report.mix.name}, {report.bits_per_weight:.2f} bits per weight"
-    return f"{size / 1e6:,.1f} MB, {summary}, in {seconds:.1f} s"
+    tower = f"; tower in {report.tower.name}" if report.tower else ""
+    return f"{size / 1e6:,.1f} MB, {summary}, in {seconds:.1f} s{tower}"
 
 
 def _require_known_type(type_name: str) -> None:

@@ -1,22 +1,25 @@
-"""`wgpu-backend embed` and `rerank`: embeddings of texts, and their scores for a query."""
+"""`wgpu-backend embed` and `rerank`: vectors of texts and pictures, and scores of texts."""
 
 from __future__ import annotations
 
 import json
+from itertools import chain
 from typing import Annotated
 
 import typer
 
 from wgpu_backend.cli.console import print_text
+from wgpu_backend.cli.failures import UsageError
 from wgpu_backend.cli.names import find_model
-from wgpu_backend.cli.options import Model, ModelSettings, with_model_options
+from wgpu_backend.cli.options import Images, Model, ModelSettings, with_model_options
 
 
 @with_model_options
 def embed(
     model: Model,
-    texts: Annotated[list[str], typer.Argument(metavar="TEXT...")],
+    texts: Annotated[list[str] | None, typer.Argument(metavar="TEXT...")] = None,
     *,
+    image: Images = None,
     pooling: Annotated[
         str | None,
         typer.Option(
@@ -27,13 +30,16 @@ def embed(
     ] = None,
     settings: ModelSettings,
 ) -> None:
-    """Print the embedding of each text as a JSON list, one per line."""
+    """Print the embedding of each text, then of each picture, as a JSON list, one per line."""
     from wgpu_backend.cli.loading import open_model
+
+    if not texts and not image:
+        raise UsageError("embed: needs a TEXT, or --image with a model such as CLIP")
 
     with open_model(find_model(model), settings) as opened:
         # One text at a time, so that the first line does not wait for the last text.
-        for text in texts:
-            [row] = opened.embed([text], pooling=pooling)
+        rows = (opened.embed([text], pooling=pooling) for text in texts or ())
+        for [row] in chain(rows, (opened.embed(images=[path]) for path in image or ())):
             print_text(json.dumps([float(value) for value in row]) + "\n")
 
 

@@ -1,17 +1,20 @@
-"""Creation of GGUF files from Hugging Face checkpoints."""
+"""Creation of GGUF files from Hugging Face checkpoints: the model's, and that of its tower."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 
 from wgpu_backend.dtypes import DType
 from wgpu_backend.files.huggingface.folder import Folder, open_folder
 from wgpu_backend.files.huggingface.tensors import main_type
+from wgpu_backend.files.huggingface.tower import open_tower_folder
 from wgpu_backend.files.quantize.files import Report, write_as
 from wgpu_backend.files.quantize.importance import read_importances
 from wgpu_backend.files.quantize.mixes import Mix, find_mix, tensor_types
+from wgpu_backend.files.tower_files import tower_path
 
 
 def create(
@@ -28,6 +31,9 @@ def create(
     Tensors are read, converted and written a few rows at a time, so a file of any size needs little
     memory. `out` appears once it is complete, and an existing file stays until then. The result
     equals that of `quantize` for the folder's own file, which need not be written for it.
+
+    A tower for pictures or sound goes to ``mmproj-NAME.gguf`` in the same folder, in the folder's
+    types, where loading finds it.
 
     Parameters
     ----------
@@ -65,9 +71,21 @@ def create(
     with open_folder(folder) as opened:
         types = _types(opened, mix, weighted=matrix is not None)
         mix = mix or find_mix(str(main_type(opened.values)))
-        return write_as(
+        report = write_as(
             opened, Path(out), mix, types, matrix=matrix, threads=threads, progress=progress
         )
+    return replace(report, tower=_write_tower(Path(folder), tower_path(report.path), threads))
+
+
+def _write_tower(folder: Path, out: Path, threads: int | None) -> Path | None:
+    """Write the tower of a checkpoint as an mmproj file, and return its path; None without one."""
+    tower = open_tower_folder(folder)
+    if tower is None:
+        return None
+    with tower:
+        mix = find_mix(str(main_type(tower.values)))
+        write_as(tower, out, mix, _types(tower, None, weighted=False), threads=threads)
+    return out
 
 
 def _types(folder: Folder, mix: Mix | None, *, weighted: bool) -> dict[str, DType]:

@@ -197,6 +197,11 @@ def _model_keys(files: TokenizerFiles) -> dict[str, Value]:
         return _sentencepiece(files, path)
     pieces = files.folder / "spiece.model"
     if not files.json and pieces.exists():
+        if files.given.text("tokenizer_class", default="").startswith("Siglip"):
+            raise TokenizerError(
+                f"{files.folder}: spiece.model lacks how SigLIP changes text before (lower case, "
+                "no punctuation), needs tokenizer.json"
+            )
         return _sentencepiece(files, pieces)
     if not files.json:
         raise TokenizerError(f"{files.folder}: no tokenizer.json and no tokenizer.model")
@@ -282,7 +287,11 @@ def _byte_pairs(files: TokenizerFiles) -> dict[str, Value]:
     processor = cast("Mapping[str, Any]", files.json.get("post_processor") or {})
     roberta = _is(processor, "RobertaProcessing")
     name = pretokenizer_name(files.json, roberta=roberta) if _is_composed(files) else None
-    return _make_table(files).keys("gpt2", scored=False) | {
+    table = _make_table(files)
+    # A mark at the end of words stands for the space between them.
+    if end := str(files.model.get("end_of_word_suffix") or ""):
+        table.texts = [re.sub(f"(?<=.){re.escape(end)}$", "Ġ", text) for text in table.texts]
+    return table.keys("gpt2", scored=False) | {
         "tokenizer.ggml.pre": name or LIBRARY,
         "tokenizer.ggml.merges": [" ".join(pair) for pair in _merges(files)],
     }

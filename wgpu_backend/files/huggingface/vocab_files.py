@@ -19,7 +19,8 @@ from wgpu_backend.text.tokenizer.pretokenizers import PRETOKENIZERS
 VOCABULARY, MERGES = "vocab.json", "merges.txt"
 ROLES = ("bos", "eos", "unk", "pad", "cls", "sep", "mask")
 """Tokens that tokenizer_config.json names."""
-_AROUND = ("Roberta", "Bart", "Longformer", "LED")
+_AROUND = ("Roberta", "Bart", "Longformer", "LED", "CLIP")
+_CLIP_WORD = r"'s|'t|'re|'ve|'m|'ll|'d|[\p{L}]+|[\p{N}]|[^\s\p{L}\p{N}]+"
 _BYTES = {"type": "ByteLevel", "add_prefix_space": False}
 
 
@@ -75,8 +76,21 @@ def build_json(
         **_steps(given.text("tokenizer_class", default="")),
         "post_processor": _around(given, ids),
         "decoder": _BYTES,
-        "model": {"type": "BPE", "vocab": vocabulary, "merges": read_merges(folder / MERGES)},
+        "model": {
+            "type": "BPE",
+            "vocab": vocabulary,
+            "merges": read_merges(folder / MERGES),
+            **_word_ends(given),
+        },
     }
+
+
+def _word_ends(given: Settings) -> dict[str, Any]:
+    """Return CLIP's mark of the last pair of a word, and its token for unknown text."""
+    if not given.text("tokenizer_class", default="").startswith("CLIP"):
+        return {}
+    unknown = token_text(given.value("unk_token")) or "<|endoftext|>"
+    return {"end_of_word_suffix": "</w>", "unk_token": unknown}
 
 
 def _list_added(tokens: Iterable[tuple[int, tuple[str, bool]]]) -> Iterable[dict[str, Any]]:
@@ -86,6 +100,8 @@ def _list_added(tokens: Iterable[tuple[int, tuple[str, bool]]]) -> Iterable[dict
 
 def _steps(class_name: str) -> dict[str, Any]:
     """Return the normalisation and splitting of a class, by default GPT-2's."""
+    if class_name.startswith("CLIP"):
+        return _clip_steps()
     if not class_name.startswith("Qwen2"):
         return {"pre_tokenizer": _BYTES}
     [expression] = PRETOKENIZERS["qwen2"].expressions
@@ -94,14 +110,33 @@ def _steps(class_name: str) -> dict[str, Any]:
     return {"normalizer": {"type": "NFC"}, "pre_tokenizer": cuts}
 
 
+def _clip_steps() -> dict[str, Any]:
+    """Return CLIP's steps: one space between words, lower case, and no spaces in pairs."""
+    space = {"type": "Replace", "pattern": {"Regex": r"\s+"}, "content": " "}
+    split = {"type": "Split", "pattern": {"Regex": _CLIP_WORD}, "behavior": "Removed"}
+    return {
+        "normalizer": {
+            "type": "Sequence",
+            "normalizers": [{"type": "NFC"}, space, {"type": "Lowercase"}],
+        },
+        "pre_tokenizer": {
+            "type": "Sequence",
+            "pretokenizers": [split | {"invert": True}, _BYTES | {"use_regex": True}],
+        },
+    }
+
+
 def _around(given: Settings, ids: Mapping[str, int]) -> dict[str, Any] | None:
     """Return the tokens around a text: always for RoBERTa-like classes, otherwise by flags."""
     texts = {
         role: token_text(given.value(f"{role}_token")) for role in ("bos", "eos", "cls", "sep")
     }
     named = {role: text for role, text in texts.items() if text is not None and text in ids}
-    if given.text("tokenizer_class", default="").startswith(_AROUND):
+    class_name = given.text("tokenizer_class", default="")
+    if class_name.startswith(_AROUND):
         first, last = named.get("cls", "<s>"), named.get("sep", "</s>")
+        if class_name.startswith("CLIP"):
+            first, last = named.get("bos", "<|startoftext|>"), named.get("eos", "<|endoftext|>")
         if first in ids and last in ids:
             around = {"sep": [last, ids[last]], "cls": [first, ids[first]]}
             flags = {"trim_offsets": True, "add_prefix_space": False}

@@ -49,6 +49,8 @@ class Report:
         Number of values in all tensors.
     unweighted : tuple of str
         Block-format tensors that are not in the importance matrix; empty without a matrix.
+    tower : Path or None
+        File of the model's tower for pictures or sound, if one was written.
     """
 
     path: Path
@@ -58,6 +60,7 @@ class Report:
     nbytes: int
     values: int
     unweighted: tuple[str, ...]
+    tower: Path | None = None
 
     @property
     def bits_per_weight(self) -> float:

@@ -1,4 +1,4 @@
-"""Embeddings of texts, for Ollama's routes and OpenAI's."""
+"""Embeddings of texts and pictures, for Ollama's routes and OpenAI's."""
 
 from __future__ import annotations
 
@@ -14,10 +14,12 @@ from numpy.typing import NDArray
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 
+from wgpu_backend.engine.media import MARKER
 from wgpu_backend.errors import ContextFull
 from wgpu_backend.server.api.llama_server.prompts import check_token
 from wgpu_backend.server.core.body import Fields
 from wgpu_backend.server.core.engine_request import require_short
+from wgpu_backend.server.core.media import decode_base64
 from wgpu_backend.server.core.model_api import ModelInterface
 from wgpu_backend.server.core.model_pool import Loaded
 from wgpu_backend.server.core.request import RequestError
@@ -165,21 +167,45 @@ def _embed(
 ) -> tuple[Vectors, float]:
     """Return the embeddings of texts, and the seconds they took."""
     model, begin = loaded.model, time.monotonic()
-    given_texts = _read_texts(given, model.tokenizer)
+    items = _read_items(given, model.tokenizer)
+    given_texts = [item for item in items if isinstance(item, str)]
     if not truncate:
         for text in given_texts:
             require_short(text, loaded)
     read = [_fit(text, model, truncate=truncate) for text in given_texts]
     sizes = [size for _, size in read]
     batches = split_batches([text for text, _ in read], sizes, gone)
+    pictures = [item for item in items if isinstance(item, bytes)]
     if pooling == "none":
+        if pictures:
+            raise RequestError(400, "--pooling none: gives vectors of tokens, a picture has none")
         each = (text for batch in batches for text in batch)
         vectors = [model.states(model.tokenizer.encode(text)).tolist() for text in each]
     else:
         found = [model.embed(batch, pooling=pooling) for batch in batches]
+        found += _embed_pictures(model, pictures, gone)
         rows = np.concatenate(found) if found else np.zeros((0, 0), np.float32)
+        rows = rows[_places([isinstance(item, bytes) for item in items])]
         vectors = _shorten(rows, fields.get("dimensions", int), exact=exact).tolist()
-    return Vectors(vectors, sum(sizes)), time.monotonic() - begin
+    # A picture takes the place of one token, whose vector it is.
+    return Vectors(vectors, sum(sizes) + len(pictures)), time.monotonic() - begin
+
+
+def _embed_pictures(
+    model: ModelInterface, pictures: Sequence[bytes], gone: threading.Event
+) -> Iterator[NDArray[np.float32]]:
+    """Yield the vector of each picture, (1, width), until the client has gone."""
+    for picture in pictures:
+        if gone.is_set():
+            raise RequestError(499, GONE)
+        yield model.embed(images=[picture])
+
+
+def _places(are_pictures: Sequence[bool]) -> NDArray[np.intp]:
+    """Return the row of each item among the texts' rows and the pictures' rows after them."""
+    made = np.empty(len(are_pictures), np.intp)
+    made[np.argsort(np.array(are_pictures, bool), kind="stable")] = np.arange(len(are_pictures))
+    return made
 
 
 def _fit(text: str, model: ModelInterface, *, truncate: bool) -> tuple[str, int]:
@@ -221,19 +247,19 @@ def _shorten(
     return found / np.maximum(np.linalg.norm(found, axis=1, keepdims=True), 1e-12)
 
 
-def _read_texts(given: object, tokenizer: Tokenizer) -> list[str]:
+def _read_items(given: object, tokenizer: Tokenizer) -> list[str | bytes]:
     items = cast("list[object]", given) if isinstance(given, list) else [given]
     alone = any(isinstance(item, int) for item in items)
     if len(items) > _MOST_TEXTS and not alone:
         raise RequestError(
             400,
-            f"input: {len(items)} texts, needs at most {_MOST_TEXTS}; send several requests",
+            f"input: {len(items)} items, needs at most {_MOST_TEXTS}; send several requests",
         )
-    return [_read_text(item, tokenizer) for item in ([items] if alone else items)]
+    return [_read_item(item, tokenizer) for item in ([items] if alone else items)]
 
 
-def _read_text(given: object, tokenizer: Tokenizer) -> str:
-    """Return the text of a string, of tokens, of both mixed, or of an object of llama-server's.
+def _read_item(given: object, tokenizer: Tokenizer) -> str | bytes:
+    """Return a text, of a string, tokens, both mixed, or an object; or a picture's bytes.
 
     The model's own tokens around a text are added again.
     """
@@ -255,19 +281,48 @@ def _read_text(given: object, tokenizer: Tokenizer) -> str:
     return found + tokenizer.decode(ids)
 
 
-def _read_parts(given: dict[str, object]) -> str:
-    """Return the text of ``prompt_string``, or of the parts of ``content``."""
-    if given.get("multimodal_data"):
-        raise RequestError(400, "input: multimodal_data is not supported")
-    alone, parts = given.get("prompt_string"), given.get("content")
-    if isinstance(alone, str):
-        return alone
-    texts: list[str] = []
-    for part in cast("list[object]", parts) if isinstance(parts, list) else [None]:
-        kind = cast("dict[str, object]", part) if isinstance(part, dict) else {}
-        text = kind.get("text")
-        if kind.get("type") != "text" or not isinstance(text, str):
-            needed = "needs prompt_string, or content with parts of type text"
-            raise RequestError(400, f"input: {str(given)[:60]}, {needed}")
-        texts.append(text)
-    return "".join(texts)
+def _read_parts(given: dict[str, object]) -> str | bytes:
+    """Return the text or picture of an object.
+
+    Known are parts of OpenAI's messages, alone or in ``content``; ``text`` and ``image`` of
+    Jina's API; and llama-server's ``prompt_string``, with a marker for a picture of
+    ``multimodal_data``.
+    """
+    media = cast("list[object] | None", given.get("multimodal_data"))
+    if isinstance(given.get("prompt_string"), str):
+        text = cast("str", given["prompt_string"])
+        if not media:
+            return text
+        if text.strip() not in ("", MARKER) or not isinstance(media, list) or len(media) != 1:  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise RequestError(400, f"input: multimodal_data needs one picture, and {MARKER} alone")
+        return decode_base64("input: multimodal_data", media[0])
+    content = given.get("content")
+    if isinstance(content, str):
+        return content
+    parts = cast("list[object]", content) if isinstance(content, list) else [given]
+    read = [_read_part(part, given) for part in parts]
+    if all(isinstance(part, str) for part in read):
+        return "".join(map(str, read))
+    if len(read) > 1:
+        raise RequestError(
+            400, "input: content has a picture and other parts; send each as an item of its own"
+        )
+    return read[0]
+
+
+def _read_part(part: object, given: dict[str, object]) -> str | bytes:
+    fields = cast("dict[str, object]", part) if isinstance(part, dict) else {}
+    kind = fields.get("type", next((name for name in ("text", "image") if name in fields), None))
+    text, picture = fields.get("text"), fields.get("image_url", fields.get("image"))
+    if kind == "text" and isinstance(text, str):
+        return text
+    if kind in ("image_url", "image"):
+        url = (
+            cast("dict[str, object]", picture).get("url") if isinstance(picture, dict) else picture
+        )
+        return decode_base64(f"input: {kind}", url)
+    raise RequestError(
+        400,
+        f"input: {str(given)[:60]}, needs prompt_string, or content with parts of type text or "
+        "image_url",
+    )

@@ -68,9 +68,13 @@ class ModelInterface(Protocol):
         ...
 
     def embed(
-        self, texts: str | Sequence[str], *, pooling: str | None = None
+        self,
+        texts: str | Sequence[str] = (),
+        *,
+        images: Sequence[bytes] = (),
+        pooling: str | None = None,
     ) -> NDArray[np.float32]:
-        """Return the embeddings of texts."""
+        """Return the embeddings of texts, then of pictures."""
         ...
 
     def states(self, tokens: Sequence[int]) -> NDArray[np.float32]:

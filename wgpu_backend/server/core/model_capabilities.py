@@ -11,7 +11,7 @@ from wgpu_backend.files.gguf.one_file import own_tower, text_part
 from wgpu_backend.files.gguf.reader import GGUFFile, open_gguf
 from wgpu_backend.files.tower_files import open_tower
 from wgpu_backend.nn.decoder import Decoder
-from wgpu_backend.nn.model import model_class
+from wgpu_backend.nn.model import Model, model_class
 from wgpu_backend.nn.tower import projector_kinds
 from wgpu_backend.text.output_parsers import calls_tools, thinks
 from wgpu_backend.text.tokenizer.special import plays_roles
@@ -47,8 +47,9 @@ def _read_senses(whole: GGUFFile, projector: Path | None) -> list[str]:
     """Return ``vision`` and ``audio`` where the model has towers."""
     try:
         file = text_part(whole)
-        reads_rows = issubclass(model_class(file.config), Decoder)
-        tower = open_tower(file, projector) if reads_rows else None
+        kind = model_class(file.config)
+        takes = issubclass(kind, Decoder) or kind.shared_cols is not Model.shared_cols
+        tower = open_tower(file, projector) if takes else None
         if tower is None:
             return []
         kinds = projector_kinds(tower.config)

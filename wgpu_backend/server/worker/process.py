@@ -273,7 +273,9 @@ class Service:
 
     def _embed(self, message: Message) -> Reply:
         self._apply_scales()
-        return _encode_array(self._model.embed(message["texts"], pooling=message["pooling"]))
+        images = [b64decode(image) for image in message["images"]]
+        pooling = message["pooling"]
+        return _encode_array(self._model.embed(message["texts"], images=images, pooling=pooling))
 
     def _states(self, message: Message) -> Reply:
         self._apply_scales()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from base64 import b64encode
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -138,11 +139,18 @@ class WorkerModel:
         return self._client.pid
 
     def embed(
-        self, texts: str | Sequence[str], *, pooling: str | None = None
+        self,
+        texts: str | Sequence[str] = (),
+        *,
+        images: Sequence[bytes] = (),
+        pooling: str | None = None,
     ) -> NDArray[np.float32]:
-        """Wait for the embeddings of texts, and return them; see `LanguageModel.embed`."""
+        """Wait for the embeddings of texts and pictures; see `LanguageModel.embed`."""
         given = texts if isinstance(texts, str) else [*texts]
-        return _decode_array(self._client.ask("embed", texts=given, pooling=pooling))
+        encoded = [b64encode(image).decode() for image in images]
+        return _decode_array(
+            self._client.ask("embed", texts=given, images=encoded, pooling=pooling)
+        )
 
     def states(self, tokens: Sequence[int]) -> NDArray[np.float32]:
         """Wait for the state of each token, and return them; see `LanguageModel.states`."""

@@ -87,7 +87,9 @@ COMPLETIONS = {
 EMBEDDINGS = {
     **_WITHOUT_MEANING,
     "model": schema.MODEL_OR_OWN,
-    "input": Field((str, list, dict), "a text, its tokens, or a list of such"),
+    "input": Field(
+        (str, list, dict), 'a text, its tokens, a picture as {"image": base64}, or a list of such'
+    ),
     "dimensions": Field((int,), "length of each vector", least=1),
     "encoding_format": Field((str,), among=("float", "base64")),
 }
