@@ -141,7 +141,8 @@ def find_adapter(
         name = info.implementations[0] if info.implementations else "wgpu"
     seen = adapters(name)
     # Each implementation numbers the adapters that it has.
-    own = [(other, adapter) for other, adapter in seen if other.id == info.id and name == "wgpu"]
+    base = split_copy(info.id)[0]
+    own = [(other, adapter) for other, adapter in seen if other.id == base and name == "wgpu"]
     same = own or [(other, adapter) for other, adapter in seen if _is_one(info, other)]
     found = same[0] if same else None
     if found is None:
@@ -221,7 +222,7 @@ class DeviceList(Sequence[DeviceInfo]):
             An id (``vulkan:0``, ``cpu`` for NumPy), a position in this list (``1``, as a text or a
             number), a kind with or without a number (``discrete``, ``discrete:1``, ``software``),
             an API (``metal``), or a part of the name, the vendor or the driver (``nvidia``,
-            ``lavapipe``).
+            ``lavapipe``). ``#1`` after any of these is a second device on the same adapter.
 
         Returns
         -------
@@ -235,11 +236,11 @@ class DeviceList(Sequence[DeviceInfo]):
         """
         if isinstance(text, DeviceInfo):
             return text
-        wanted = _search_text(text).strip().casefold()
+        wanted, copy = split_copy(_search_text(text).strip().casefold())
         wanted = _ALIASES.get(wanted, wanted)
         for candidates in (self._by_id(wanted), self._by_kind(wanted), self._by_words(wanted)):
             if candidates:
-                return candidates[0]
+                return replace(candidates[0], id=candidates[0].id + copy)
         listing = "; ".join(describe(info) for info in self._infos)
         raise DeviceError(f"device {text!r}: no such device, there are {listing}")
 
@@ -263,6 +264,14 @@ class DeviceList(Sequence[DeviceInfo]):
             # A number alone is a position. As words it would match half of all names.
             return []
         return [info for info in self._infos if wanted in words(info)]
+
+
+def split_copy(text: str) -> tuple[str, str]:
+    """Split ``vulkan:0#1`` into the adapter's id, and the number of a further device on it."""
+    name, mark, number = text.partition("#")
+    if not mark or not number.isdecimal() or not int(number):
+        return text, ""
+    return name, f"#{int(number)}"
 
 
 def _search_text(text: object) -> str:

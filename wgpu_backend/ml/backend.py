@@ -20,6 +20,7 @@ from wgpu_backend.graph.spec import Spec
 from wgpu_backend.ml.context import MAX_GRAPH_NODES, Context
 from wgpu_backend.ml.executor import Array, Executor
 from wgpu_backend.ml.fused_weights import FusedWeights, fused_groups, fused_spec
+from wgpu_backend.ml.placed_executor import PlacedExecutor
 from wgpu_backend.ml.tensor import Tensor
 from wgpu_backend.ops import plugins
 from wgpu_backend.ops.op import fusions
@@ -304,8 +305,9 @@ class Backend:
         return self.executor.info
 
     def backend_devices(self) -> list[DeviceInfo]:
-        """Return the devices that this backend uses."""
-        return [self.executor.info]
+        """Return the devices that this backend uses, in the order of a pass."""
+        executor = self.executor
+        return executor.devices if isinstance(executor, PlacedExecutor) else [executor.info]
 
     def Devices(self) -> list[DeviceInfo]:
         """Return `backend_devices`; the capital letter is that of Ollama's interface."""

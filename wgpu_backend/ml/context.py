@@ -13,16 +13,17 @@ from numpy.typing import ArrayLike
 
 from wgpu_backend.device.interrupts import uninterrupted
 from wgpu_backend.dtypes import BF16, F32, I32, QUANTISABLE, DType, as_dtype, convert_values
-from wgpu_backend.errors import ContextError, DTypeError, ShapeError
+from wgpu_backend.errors import ContextError, DeviceError, DTypeError, ShapeError
 from wgpu_backend.graph.capabilities import DeviceInfo
 from wgpu_backend.graph.node import Builder, Call, Launch, Node, Storage
 from wgpu_backend.graph.spec import Extents, Spec, extents
 from wgpu_backend.ml.display import Likeness, compare
 from wgpu_backend.ml.executor import Array, Executor, Recorded
+from wgpu_backend.ml.placed_executor import PlacedExecutor
 from wgpu_backend.ml.tensor import Tensor, check_shape, leaf
 from wgpu_backend.ops.constants import as_array, default_dtype
 from wgpu_backend.ops.layouts.planes import stored_nbytes
-from wgpu_backend.ops.shape import creation
+from wgpu_backend.ops.shape import copying, creation
 
 # A loop that adds to one graph for ever would otherwise end in a full memory.
 MAX_GRAPH_NODES = 1 << 20
@@ -263,7 +264,7 @@ class Context:
         return Tensor(spec, source.storage, builder=self, source=source)
 
     def layer(self, index: int) -> LayerPlace:
-        """Return the maker of one layer's caches, which memory reports name."""
+        """Return the maker of one layer's states: on its device, and under its name in reports."""
         return LayerPlace(self, index)
 
     # Computing.
@@ -365,6 +366,15 @@ class Context:
             self.compute(tensor)
         return self._executor.read(tensor)
 
+    def move(self, tensor: Tensor, device: str) -> Tensor:
+        """Return a copy of a tensor on one of the context's devices; see `Tensor.to`."""
+        executor, made = self._executor, copying.contiguous.add_to(self._builder, tensor)
+        if isinstance(executor, PlacedExecutor):
+            executor.pin(made.storage, device)
+        elif device != executor.info.id:
+            raise DeviceError(f"to: device {device!r}, the context has only {executor.info.id}")
+        return cast("Tensor", made)
+
     @uninterrupted
     def assign(self, tensor: Tensor, data: bytes) -> None:
         """Put bytes into a constant, for graphs made from now on, or into a state.
@@ -419,7 +429,10 @@ class Context:
 
 @dataclass(frozen=True, slots=True)
 class LayerPlace:
-    """The maker of one layer's states in a context."""
+    """The maker of one layer's states in a context, on the layer's device.
+
+    Ops that read or write the states run there.
+    """
 
     context: Context
     index: int

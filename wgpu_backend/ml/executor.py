@@ -117,12 +117,19 @@ class Executor(Protocol):
         ...
 
     def record(
-        self, outputs: Sequence[Node], *, shared: bool = True, times: int = 1, read: bool = True
+        self,
+        outputs: Sequence[Node],
+        *,
+        shared: bool = True,
+        times: int = 1,
+        read: bool = True,
+        unread: Sequence[Node] = (),
     ) -> Recorded:
         """Record a graph for running, up to `times` times in one submit.
 
         With `shared`, intermediates lie in memory that all graphs share. Without `read`, runs copy
-        nothing to the host: their results are empty, and `keep` is what they are for.
+        nothing to the host: their results are empty, and `keep` is what they are for. Nodes in
+        `unread` are computed, too, but never copied to the host.
         """
         ...
 

@@ -90,10 +90,18 @@ class NumpyExecutor:
         storage.handle = None
 
     def record(
-        self, outputs: Sequence[Node], *, shared: bool = True, times: int = 1, read: bool = True
+        self,
+        outputs: Sequence[Node],
+        *,
+        shared: bool = True,
+        times: int = 1,
+        read: bool = True,
+        unread: Sequence[Node] = (),
     ) -> NumpyRecorded:
         """Record a graph for running; intermediates live only while it runs."""
-        return NumpyRecorded(outputs, times, self._fuse if self.rules else None, read=read)
+        fuse = self._fuse if self.rules else None
+        count = len(outputs) if read else 0
+        return NumpyRecorded([*outputs, *unread], times, fuse, read=count)
 
     def copy(self, pairs: Pairs) -> None:
         """Copy dense tensors of whole storages, each into one of the same size."""
@@ -262,8 +270,8 @@ class NumpyRecorded:
         How often one submit may run it.
     fuse : callable or None
         Makes fewer nodes of those that are scheduled.
-    read : bool
-        Runs give the values of the outputs.
+    read : int or None
+        How many of the outputs runs give the values of, from the first on; None for all.
     """
 
     dispatches = 0
@@ -274,14 +282,14 @@ class NumpyRecorded:
         times: int = 1,
         fuse: Fuse | None = None,
         *,
-        read: bool = True,
+        read: int | None = None,
     ) -> None:
         self.scheduled: Sequence[Node] = schedule(outputs)
         nodes = fuse(self.scheduled, outputs) if fuse else self.scheduled
         # References return new arrays, so slots would not save memory.
         self.plan: MemoryPlan = plan(nodes, outputs, reuse=False)
         self._outputs = tuple(outputs)
-        self._read = self._outputs if read else ()
+        self._read = self._outputs[:read]
         nodes = [n for _, launch in self.plan.steps for n in launch.operands.values()]
         self._inputs = {
             n.storage.label: n.storage

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import replace
 
 from wgpu_backend.graph.capabilities import DeviceInfo, Profile
 from wgpu_backend.ml.backend import BackendParams, make_executor
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.executor import Executor
+from wgpu_backend.ml.placed_executor import PlacedExecutor
+from wgpu_backend.ml.placement import Placement
 
 
 def choose_device(which: str | int | DeviceInfo | None) -> tuple[str, DeviceInfo]:
@@ -38,6 +41,40 @@ def open_executor(
     """Open an executor on a device by name; see `context`."""
     kind, info = choose_device(device)
     return make_executor(kind, BackendParams(info, profile, fusion=fusion, exact=exact))
+
+
+def open_placed(placement: Placement, params: BackendParams, *, tied: bool = False) -> Executor:
+    """Open the devices of a placement: a plain executor for one, a `PlacedExecutor` for several.
+
+    Parameters
+    ----------
+    params : BackendParams
+        Options of each device.
+    tied : bool
+        See `PlacedExecutor`.
+
+    Raises
+    ------
+    DeviceError
+        There is no such device.
+    """
+    from wgpu_backend.device.adapters import split_copy
+
+    children: list[Executor] = []
+    tested: set[str] = set()
+    try:
+        for name in placement.devices:
+            kind, info = choose_device(name)
+            # Another device on an adapter takes the verdict of the first.
+            adapter = split_copy(info.id)[0]
+            own = replace(params, device=info, self_test=params.self_test and adapter not in tested)
+            tested.add(adapter)
+            children.append(make_executor(kind, own))
+    except BaseException:
+        for child in children:
+            child.close()
+        raise
+    return children[0] if len(children) == 1 else PlacedExecutor(children, placement, tied=tied)
 
 
 class DeviceContext(Context):

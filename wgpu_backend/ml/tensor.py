@@ -92,6 +92,10 @@ class Owner(Protocol):
         """Put bytes into a constant or a state."""
         ...
 
+    def move(self, tensor: Tensor, device: str) -> Tensor:
+        """Return a copy of a tensor on a device."""
+        ...
+
 
 def make_method(op: Callable[..., Any], owner: type, name: str) -> Callable[..., Any]:
     """Return a plain function that calls an op with the tensor as its first operand.
@@ -327,6 +331,24 @@ class Tensor(Node):
     def __dlpack_device__(self) -> tuple[int, int]:
         # DLPack's device type 1 is the host's memory: values are copied there.
         return (1, 0)
+
+    def to(self, device: str) -> Tensor:
+        """Return a copy of the tensor on a device, where ops then use it.
+
+        A graph runs on several devices if its model was loaded with several. Results of ops go
+        where they are read by themselves; `to` is for states, and to choose the device of an op.
+
+        Parameters
+        ----------
+        device : str
+            The id of one of the context's devices, as ``vulkan:0``.
+
+        Raises
+        ------
+        DeviceError
+            The context has no such device.
+        """
+        return self.context.move(self, device)
 
     # Views.
 

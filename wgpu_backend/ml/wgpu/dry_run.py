@@ -86,10 +86,16 @@ class DryRunExecutor:
         """Do nothing: there is no memory."""
 
     def record(
-        self, outputs: Sequence[Node], *, shared: bool = True, times: int = 1, read: bool = True
+        self,
+        outputs: Sequence[Node],
+        *,
+        shared: bool = True,
+        times: int = 1,
+        read: bool = True,
+        unread: Sequence[Node] = (),
     ) -> DryRunGraph:
         """Report the shaders of a graph."""
-        recorded = self.plan(outputs, times)
+        recorded = self.plan([*outputs, *unread], times)
         for node, launch in recorded.plan.steps:
             assert node.call is not None
             for kernel in kernels(node.call.op, launch, self.capabilities, lambda _: _WHOLE):

@@ -101,8 +101,8 @@ class WgpuRecorded:
         Gives buffers of these sizes for the slots of the plan; None for the graph's own.
     times : int
         How often one submit may run it.
-    read : bool
-        Runs copy the outputs to the host.
+    read : int or None
+        How many of the outputs runs copy to the host, from the first on; None for all.
     """
 
     def __init__(
@@ -115,7 +115,7 @@ class WgpuRecorded:
         slots: Slots | None,
         times: int = 1,
         *,
-        read: bool = True,
+        read: int | None = None,
     ) -> None:
         self._device = device
         self._capabilities = capabilities
@@ -123,7 +123,7 @@ class WgpuRecorded:
         self.scheduled: Sequence[Node] = schedule(outputs)
         nodes = fuse_nodes(self.scheduled, outputs, rules, capabilities, intermediate, runs)
         self.plan: MemoryPlan = plan(nodes, outputs)
-        self._read = tuple(outputs) if read else ()
+        self._read = tuple(outputs[:read])
         self._specs = tuple(n.spec for n in self._read)
         self._owned: list[Buffer] = []
         self.turns: list[dict[str, Array]] = [{} for _ in range(times)]
@@ -434,13 +434,20 @@ class WgpuExecutor:
 
     @uninterrupted
     def record(
-        self, outputs: Sequence[Node], *, shared: bool = True, times: int = 1, read: bool = True
+        self,
+        outputs: Sequence[Node],
+        *,
+        shared: bool = True,
+        times: int = 1,
+        read: bool = True,
+        unread: Sequence[Node] = (),
     ) -> WgpuRecorded:
         """Record a graph for running, up to `times` times in one submit."""
         slots = self._slots.take if shared else None
-        can = self.capabilities
+        can, computed = self.capabilities, [*outputs, *unread]
+        count = len(outputs) if read else 0
         return WgpuRecorded(
-            self.device, can, outputs, self.rules, self.bound, slots, times, read=read
+            self.device, can, computed, self.rules, self.bound, slots, times, read=count
         )
 
     @uninterrupted

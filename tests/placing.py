@@ -1,0 +1,30 @@
+"""Models whose layers are spread over several executors."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from wgpu_backend.files.gguf.reader import GGUFFile, open_gguf
+from wgpu_backend.ml.executor import Executor
+from wgpu_backend.ml.placed_executor import PlacedExecutor
+from wgpu_backend.ml.placement import Placement
+
+
+def placement(layers: int, devices: int) -> Placement:
+    """As many layers on each device as on the others, the embedding table on the first one."""
+    each = tuple(i * devices // layers for i in range(layers))
+    return Placement(tuple(f"device {i}" for i in range(devices)), each, 0, devices - 1)
+
+
+def spread_layers(children: Sequence[Executor], file: GGUFFile) -> PlacedExecutor:
+    """An executor for a file's layers; the children stay open, so it is not closed."""
+    tied = "output.weight" not in file.tensors
+    layers = placement(file.config.uint("block_count"), len(children))
+    executor = PlacedExecutor(children, layers, tied=tied)
+    executor.unclosed.silence()
+    return executor
+
+
+def spread(children: Sequence[Executor], path: Path) -> PlacedExecutor:
+    """The same for a path."""
+    with open_gguf(path) as file:
+        return spread_layers(children, file)

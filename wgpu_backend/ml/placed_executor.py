@@ -1,0 +1,678 @@
+"""The executor of several devices: it gives each part of a graph to the executor of its device.
+
+A recorded graph is one recorded graph for each part, see `ml.partition`. What crosses is read back
+by one device and written as an input of the next. Each device has a queue of its own, so a run does
+not wait, and two runs may be under way: one device begins the second while the other still computes
+the first. Prompts in several passes thereby keep all devices busy::
+
+    vulkan:0   pass 0 │ pass 1 │ pass 2 │
+    cpu               │ pass 0 │ pass 1 │ pass 2
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+import weakref
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from wgpu_backend.device.interrupts import uninterrupted, wait_until
+from wgpu_backend.dtypes import BF16, DType, f32_to_bf16
+from wgpu_backend.errors import ContextError, DeviceError, Unclosed
+from wgpu_backend.graph.capabilities import Capabilities, DeviceInfo
+from wgpu_backend.graph.memory import MemoryPlan
+from wgpu_backend.graph.node import Node, Storage
+from wgpu_backend.graph.spec import Spec
+from wgpu_backend.ml.executor import (
+    Array,
+    Executor,
+    Pairs,
+    Pieces,
+    Recorded,
+    Result,
+    require_turns,
+    sum_by_name,
+    write_inputs,
+)
+from wgpu_backend.ml.partition import Home, Partition
+from wgpu_backend.ml.placement import Placement
+
+_LAYER = re.compile(r"(?:^|\.)(?:blk|cache)\.(\d+)\.")
+# Weights before the first layer; those without a layer that are not listed come after the last.
+_BEFORE = ("token_embd", "token_types", "position_embd", "per_layer_", "altup_proj")
+# Towers have layers of their own.
+_TOWER = re.compile(r"(?:v|a|s|mm)\.")
+# Weights and states of at most so many bytes are copied to every device that reads them.
+SMALL_NBYTES = 64 << 10
+_KINDS = ("cpu", "software", "unknown", "virtual", "integrated", "discrete")
+
+
+class _Queue:
+    """The work of one device, done in the order of its submission by a thread."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._tasks: deque[Callable[[], None]] = deque()
+        self._changed = threading.Condition()
+        self._busy = self._closed = False
+        self._thread: threading.Thread | None = None
+
+    def add(self, task: Callable[[], None], *, here: bool = False) -> None:
+        """Do a task after all earlier ones; with `here` in this thread, if none is waiting."""
+        with self._changed:
+            here = here and not self._busy and not self._tasks
+            if here:
+                self._busy = True
+            else:
+                self._tasks.append(task)
+                self._start()
+                self._changed.notify_all()
+        if here:
+            self._finish(task)
+
+    def _start(self) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+            self._thread.start()
+
+    def _finish(self, task: Callable[[], None]) -> None:
+        try:
+            task()
+        finally:
+            with self._changed:
+                self._busy = False
+                self._changed.notify_all()
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                while self._busy or not self._tasks:
+                    if self._closed and not self._tasks:
+                        return
+                    self._changed.wait()
+                task, self._busy = self._tasks.popleft(), True
+            self._finish(task)
+            # Otherwise the last task would keep its graph until the next one comes.
+            del task
+
+    def drain(self) -> None:
+        """Wait until all tasks are done."""
+
+        def is_idle(pause: float) -> bool:
+            with self._changed:
+                return self._changed.wait_for(lambda: not self._busy and not self._tasks, pause)
+
+        wait_until(is_idle)
+
+    def close(self) -> None:
+        """End the thread after the tasks that wait."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+
+
+class _Run:
+    """One run of a placed graph, on its way through the parts.
+
+    Parameters
+    ----------
+    inputs : mapping of str to ndarray
+        The values of its inputs, which are its own.
+    """
+
+    def __init__(self, parts: int, inputs: Mapping[str, Array]) -> None:
+        self.inputs = inputs
+        self._done = [threading.Event() for _ in range(parts)]
+        self._results: list[Result | None] = [None] * parts
+        self._values: list[list[Array] | None] = [None] * parts
+        self.error: BaseException | None = None
+
+    def finish(self, part: int, result: Result | None) -> None:
+        """Note that a part was submitted, or failed."""
+        self._results[part] = result
+        self._done[part].set()
+
+    def values(self, part: int) -> list[Array]:
+        """Wait for the values that a part reads back, and return them."""
+        wait_until(self._done[part].wait)
+        result = self._results[part]
+        if result is None:
+            raise self.error or ContextError("run: it failed")
+        found = self._values[part]
+        if found is None:
+            found = self._values[part] = result.wait()
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedResult:
+    """Outputs of a placed graph on their way to the host."""
+
+    executor: PlacedExecutor
+    run: _Run
+    places: Sequence[tuple[int, int]]
+    parts: int
+
+    def wait(self) -> list[Array]:
+        """Return the outputs in the order they were recorded."""
+        try:
+            found = [self.run.values(part) for part in range(self.parts)]
+        except BaseException as error:
+            self.executor.report(error)
+            raise
+        return [found[part][at] for part, at in self.places]
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A part of a placed graph, as its device recorded it."""
+
+    device: int
+    recorded: Recorded
+    crossings: Mapping[str, tuple[int, int]]
+    updates: Mapping[Storage, int]
+    # Inputs that come from the caller, and the type of those from other parts.
+    given: Sequence[str]
+    dtypes: Mapping[str, DType]
+
+
+class PlacedRecorded:
+    """A graph as a sequence of recorded graphs, one for each part.
+
+    Parameters
+    ----------
+    shared, times, read
+        See `Executor.record`.
+    """
+
+    def __init__(
+        self,
+        executor: PlacedExecutor,
+        outputs: Sequence[Node],
+        *,
+        shared: bool,
+        times: int,
+        read: bool,
+    ) -> None:
+        self._executor = executor
+        self._outputs = tuple(outputs)
+        partition = Partition(outputs, executor, read=read)
+        self.scheduled: Sequence[Node] = partition.scheduled
+        self._results = partition.results
+        self._part_of = partition.part_of
+        self._local = {s: partition.parts[i].local[s] for s, i in self._part_of.items()}
+        self._specs = {
+            s: Spec.dense(n.launch.out.shape, n.launch.out.dtype)
+            for n in partition.scheduled
+            if n.launch is not None and n.launch.into is None
+            for s in (n.storage,)
+        }
+        self._parts: list[_Part] = []
+        self._between: PlacedRecorded | None = None
+        try:
+            for part in partition.parts:
+                child = executor.children[part.device]
+                recorded = child.record(part.reads, shared=shared, unread=part.writes)
+                given = [name for name in recorded.arrays if name not in part.crossings]
+                dtypes = {
+                    name: partition.parts[at].reads[place].spec.dtype
+                    for name, (at, place) in part.crossings.items()
+                }
+                made = _Part(part.device, recorded, part.crossings, part.updates, given, dtypes)
+                self._parts.append(made)
+        except BaseException:
+            self.close()
+            raise
+        shapes = {name: p.recorded.arrays[name] for p in self._parts for name in p.given}
+        self.turns: list[dict[str, Array]] = [
+            {name: np.zeros_like(array) for name, array in shapes.items()} for _ in range(times)
+        ]
+        self.plan = _join_plans([part.recorded.plan for part in self._parts])
+        self.dispatches = sum(part.recorded.dispatches for part in self._parts)
+
+    @property
+    def arrays(self) -> dict[str, Array]:
+        """The values of the named inputs for `replay`."""
+        return self.turns[0]
+
+    @property
+    def devices(self) -> tuple[int, ...]:
+        """The device of each part, in their order."""
+        return tuple(part.device for part in self._parts)
+
+    @uninterrupted
+    def run(self, inputs: Mapping[str, Array]) -> PlacedResult:
+        """Write the named inputs and run; does not wait."""
+        write_inputs(self.arrays, inputs)
+        return self.replay()
+
+    def replay(self) -> PlacedResult:
+        """Run with the current values of `arrays`; does not wait."""
+        return self._start(self.turns[0])
+
+    def replays(self, count: int) -> list[Result]:
+        """Run `count` times, with the inputs in `turns[0]`, `turns[1]`, …; does not wait."""
+        require_turns(self.turns, count)
+        return [self._start(turn) for turn in self.turns[:count]]
+
+    @uninterrupted
+    def _start(self, turn: Mapping[str, Array]) -> PlacedResult:
+        """Add a run to the queues of its devices."""
+        executor = self._executor
+        executor.require_working()
+        # Copies, since the caller writes the next run's while later parts of this one wait.
+        run = _Run(len(self._parts), {name: array.copy() for name, array in turn.items()})
+        for index, part in enumerate(self._parts):
+            # NumPy computes in `replay`, which is to return at once.
+            here = not index and executor.children[part.device].info.kind != "cpu"
+            executor.queues[part.device].add(lambda i=index: self._run_part(run, i), here=here)
+        for index, part in enumerate(self._parts):
+            for state, place in part.updates.items():
+                executor.update_copies(state, run, index, place)
+        return PlacedResult(executor, run, self._results, len(self._parts))
+
+    def _run_part(self, run: _Run, index: int) -> None:
+        """Submit a part once what it needs of others is there."""
+        part, result = self._parts[index], None
+        executor = self._executor
+        try:
+            executor.require_working(report=False)
+            arrays = part.recorded.arrays
+            for name in part.given:
+                arrays[name][...] = run.inputs[name]
+            for name, (source, place) in part.crossings.items():
+                arrays[name][...] = to_stored(run.values(source)[place], part.dtypes[name])
+            result = part.recorded.replay()
+        except BaseException as error:
+            run.error = executor.fail(error, part.device)
+        finally:
+            run.finish(index, result)
+
+    def timed(self) -> list[tuple[str, str, float]]:
+        """Run and time each dispatch: op, shader and seconds."""
+        self._executor.drain()
+        self.replay().wait()
+        # The inputs from other parts are those of that run.
+        return [timing for part in self._parts for timing in part.recorded.timed()]
+
+    @uninterrupted
+    def keep(self, storages: Sequence[Storage]) -> None:
+        """Turn these storages into states that outlive the run, then close it."""
+        self._executor.drain()
+        for index, part in enumerate(self._parts):
+            own = [s for s in storages if self._part_of[s] == index]
+            part.recorded.keep([self._local[s] for s in own])
+            for storage in own:
+                # Another one where an op wrote into a value of another device.
+                storage.kind, storage.handle = "state", self._local[storage].handle
+                self._executor.adopt(storage, self._specs[storage], part.device)
+        self.close()
+
+    def replay_between(self, before: Pairs, after: Pairs) -> None:
+        """Copy tensors, run, and copy outputs through the host."""
+        executor = self._executor
+        executor.copy(before)
+        if self._between is None:
+            self._between = PlacedRecorded(
+                executor, self._outputs, shared=False, times=1, read=True
+            )
+        values = self._between.run(self.arrays).wait()
+        places = {id(node): at for at, node in enumerate(self._outputs)}
+        for source, target in after:
+            stored = to_stored(values[places[id(source)]], source.spec.dtype)
+            executor.write(target, stored.tobytes())
+
+    @uninterrupted
+    def close(self) -> None:
+        """Release the memory; calling it again is harmless."""
+        self._executor.drain()
+        for part in self._parts:
+            part.recorded.close()
+        if self._between is not None:
+            self._between.close()
+
+
+def to_stored(values: Array, dtype: DType) -> Array:
+    """Return values that a device read back, as they are stored: bf16 as its bits."""
+    return f32_to_bf16(values) if dtype == BF16 else values
+
+
+def _join_plans(plans: Sequence[MemoryPlan]) -> MemoryPlan:
+    """Return the memory plan of all parts; each part has slots of its own."""
+    steps = tuple(step for plan in plans for step in plan.steps)
+    slots: dict[Storage, int] = {}
+    sizes: list[int] = []
+    for plan in plans:
+        slots |= {storage: slot + len(sizes) for storage, slot in plan.slot_of.items()}
+        sizes += plan.slot_nbytes
+    peak, live = (sum(getattr(p, n) for p in plans) for n in ("peak_nbytes", "live_nbytes"))
+    return MemoryPlan(steps, slots, tuple(sizes), peak, live)
+
+
+@dataclass(slots=True)
+class _Kept:
+    """A weight or a state, with its copies on other devices.
+
+    Parameters
+    ----------
+    data : bytes or None
+        Of a weight.
+    """
+
+    spec: Spec
+    home: Home
+    label: str
+    data: Pieces | None
+    copies: dict[int, Storage]
+
+
+class PlacedExecutor:
+    """An executor made of one for each device.
+
+    A weight or a state is on the device of the layer that its label names, as in
+    ``blk.3.attn_q.weight`` or ``cache.3.key``.
+
+    Parameters
+    ----------
+    children : sequence of Executor
+        Executors of the placement's devices, in their order; it closes them.
+    tied : bool
+        Whether the embedding table is the output matrix, too, which both devices then have.
+
+    Raises
+    ------
+    DeviceError
+        There are not as many executors as devices.
+    """
+
+    def __init__(
+        self, children: Sequence[Executor], placement: Placement, *, tied: bool = False
+    ) -> None:
+        if len(children) != len(placement.devices):
+            raise DeviceError(
+                f"placement: {len(children)} executors, {len(placement.devices)} devices are named"
+            )
+        self.children = tuple(children)
+        self.placement = placement
+        self._tied = tied
+        self.queues = [_Queue(f"wgpu_backend {name}") for name in placement.devices]
+        self._kept: WeakKeyDictionary[Storage, _Kept] = WeakKeyDictionary()
+        self._pinned: WeakKeyDictionary[Storage, int] = WeakKeyDictionary()
+        self._failure: BaseException | None = None
+        self.info = _join_infos([child.info for child in children], placement.devices)
+        self.capabilities = _join_capabilities([child.capabilities for child in children])
+        self.unclosed = Unclosed(f"executor on {self.info.id}", *children)
+        # Threads keep their queue only, so that an executor that is not closed can be collected.
+        for queue in self.queues:
+            weakref.finalize(self, queue.close)
+
+    @property
+    def devices(self) -> list[DeviceInfo]:
+        """The devices, in the order of a pass."""
+        named = zip(self.children, self.placement.devices, strict=True)
+        return [replace(child.info, id=name) for child, name in named]
+
+    # The places of storages, see `ml.partition.Places`.
+
+    @property
+    def default(self) -> int:
+        """The device of nodes that nothing places: that of the output head."""
+        return self.placement.output
+
+    def name(self, device: int) -> str:
+        """Return the id of a device."""
+        return self.placement.devices[device]
+
+    def home(self, storage: Storage) -> Home:
+        """Return the home of a weight or a state.
+
+        Raises
+        ------
+        ContextError
+            It was released, or another executor made it.
+        """
+        if storage not in self._kept:
+            raise ContextError(
+                f"{storage.label or storage.kind}: it was released, or is of another executor"
+            )
+        return self._kept[storage].home
+
+    def pinned(self, storage: Storage) -> int | None:
+        """Return the device that a caller chose for a result."""
+        return self._pinned.get(storage)
+
+    def pin(self, storage: Storage, device: str) -> None:
+        """Have a result computed on a device.
+
+        Raises
+        ------
+        DeviceError
+            The executor has no such device.
+        """
+        if device not in self.placement.devices:
+            raise DeviceError(f"to: device {device!r}, there are {list(self.placement.devices)}")
+        self._pinned[storage] = self.placement.devices.index(device)
+
+    def spec(self, storage: Storage) -> Spec:
+        """Return the spec of a whole weight or state."""
+        return self._kept[storage].spec
+
+    def local(self, storage: Storage, device: int) -> Storage:
+        """Return a weight or a state as it is stored on a device, copied there if need be."""
+        kept = self._kept[storage]
+        if device == kept.home.devices[0]:
+            return storage
+        if device not in kept.copies:
+            kept.copies[device] = self._copy_to(storage, kept, self.children[device])
+        return kept.copies[device]
+
+    def _copy_to(self, storage: Storage, kept: _Kept, child: Executor) -> Storage:
+        if kept.data is not None:
+            return child.weight(kept.spec, kept.data, kept.label, alone=True)
+        self.drain()
+        values = self._first(storage).read(Node(kept.spec, storage))
+        made = child.state(kept.spec, kept.label)
+        child.write(Node(kept.spec, made), to_stored(values, kept.spec.dtype).tobytes())
+        return made
+
+    def _first(self, storage: Storage) -> Executor:
+        return self.children[self.home(storage).devices[0]]
+
+    def _choose_home(self, label: str, nbytes: int, *, weight: bool) -> Home:
+        """Return the home of a weight or a state, by its name."""
+        small, placement = nbytes <= SMALL_NBYTES, self.placement
+        found = None if _TOWER.match(label) else _LAYER.search(label)
+        if found is not None and placement.layers:
+            # Layers after the last are not computed.
+            layer = min(int(found[1]), len(placement.layers) - 1)
+            return Home((placement.layers[layer],), 1 if weight else 2, follows=small and weight)
+        if not weight or not label.startswith(_BEFORE):
+            return Home((placement.output,), 0, follows=small)
+        both = self._tied and label == "token_embd.weight"
+        first, last = placement.embedding, placement.output
+        return Home((first, last) if both and first != last else (first,), 0, follows=small)
+
+    # Storage.
+
+    @uninterrupted
+    def weight(self, spec: Spec, data: Pieces, label: str, *, alone: bool = False) -> Storage:
+        """Store a weight on the device of its layer."""
+        home = self._choose_home(label, spec.nbytes, weight=True)
+        storage = self.children[home.devices[0]].weight(spec, data, label, alone=alone)
+        self._kept[storage] = _Kept(spec, home, label, data, {})
+        for device in home.devices[1:]:
+            self.local(storage, device)
+        return storage
+
+    @uninterrupted
+    def state(self, spec: Spec, label: str, *, zeroed: bool = True) -> Storage:
+        """Return storage that outlives graphs, on the device of its layer."""
+        home = self._choose_home(label, spec.nbytes, weight=False)
+        # Blocks cannot be written from the host.
+        home = replace(home, follows=home.follows and not spec.dtype.quantised)
+        storage = self.children[home.devices[0]].state(spec, label, zeroed=zeroed)
+        self._kept[storage] = _Kept(spec, home, label, None, {})
+        return storage
+
+    def adopt(self, storage: Storage, spec: Spec, device: int) -> None:
+        """Take over a state that a recorded graph made on a device."""
+        follows = spec.nbytes <= SMALL_NBYTES and not spec.dtype.quantised
+        self._kept[storage] = _Kept(spec, Home((device,), 0, follows=follows), "", None, {})
+
+    @uninterrupted
+    def free(self, storage: Storage) -> None:
+        """Release the bytes of a state, or of an `alone` weight; calling it again is harmless."""
+        kept = self._kept.pop(storage, None)
+        if kept is None:
+            return
+        self.drain()
+        self.children[kept.home.devices[0]].free(storage)
+        for device, copy in kept.copies.items():
+            self.children[device].free(copy)
+
+    def drop(self, handle: Any) -> None:  # noqa: ANN401
+        """Release the bytes of a storage that was collected; never waits."""
+        # Arrays of NumPy are freed with their last reference; buffers know their device.
+        if isinstance(handle, tuple):
+            next(c for c in self.children if c.info.kind != "cpu").drop(handle)
+
+    def cached_nbytes(self, keep: int | None = None) -> int:
+        """Return the released bytes kept for reuse, after reducing them to `keep`."""
+        return sum(child.cached_nbytes(keep) for child in self.children)
+
+    def read(self, node: Node) -> Array:
+        """Return the values of a computed node or a weight."""
+        if node.storage.kind != "weight":
+            self.drain()
+        return self._first(node.storage).read(node)
+
+    def write(self, node: Node, data: bytes) -> None:
+        """Write bytes into a dense state."""
+        self.drain()
+        self._first(node.storage).write(node, data)
+        for device, copy in self._kept[node.storage].copies.items():
+            self.children[device].write(Node(node.spec, copy), data)
+
+    def copy(self, pairs: Pairs) -> None:
+        """Copy dense tensors of whole storages, through the host if they are on two devices."""
+        self.drain()
+        for source, target in pairs:
+            one, other = (self._first(node.storage) for node in (source, target))
+            if one is other and not self._kept[target.storage].copies:
+                one.copy([(source, target)])
+            else:
+                self.write(target, to_stored(one.read(source), source.spec.dtype).tobytes())
+
+    # Graphs.
+
+    @uninterrupted
+    def record(
+        self,
+        outputs: Sequence[Node],
+        *,
+        shared: bool = True,
+        times: int = 1,
+        read: bool = True,
+        unread: Sequence[Node] = (),
+    ) -> PlacedRecorded:
+        """Record a graph for running, a part for each device it needs."""
+        if unread:
+            raise ContextError("record: unread nodes are for the parts of a placed graph")
+        return PlacedRecorded(self, outputs, shared=shared, times=times, read=read)
+
+    def update_copies(self, state: Storage, run: _Run, part: int, place: int) -> None:
+        """Write what a part left in a small state into its copies, before later runs."""
+        kept = self._kept.get(state)
+        for device, copy in (kept.copies if kept else {}).items():
+            leaf, child = Node(self._kept[state].spec, copy), self.children[device]
+
+            def update(leaf: Node = leaf, child: Executor = child, device: int = device) -> None:
+                try:
+                    values = run.values(part)[place]
+                    child.write(leaf, to_stored(values, leaf.spec.dtype).tobytes())
+                except BaseException as error:
+                    self.fail(error, device)
+
+            self.queues[device].add(update)
+
+    def drain(self) -> None:
+        """Wait until all runs have been submitted."""
+        for queue in self.queues:
+            queue.drain()
+
+    def fail(self, error: BaseException, device: int) -> BaseException:
+        """Note that a run failed: those after it cannot go on from what it left."""
+        if self._failure is None:
+            name = self.placement.devices[device]
+            if isinstance(error, DeviceError) and error.args:
+                error.args = (f"device {name}: {error.args[0]}", *error.args[1:])
+            self._failure = error
+        return self._failure
+
+    def require_working(self, *, report: bool = True) -> None:
+        """Raise the error of an earlier run that nothing has waited for.
+
+        Parameters
+        ----------
+        report : bool
+            Whether the caller learns of it, so that further runs may begin.
+        """
+        error = self._failure
+        if error is not None:
+            if report:
+                self.report(error)
+            raise error
+
+    def report(self, error: BaseException) -> None:
+        """Let further runs begin, after an error that the caller gets."""
+        if error is self._failure:
+            self.drain()
+            self._failure = None
+
+    # Reports.
+
+    def memory_report(self) -> str:
+        """Return the use of memory, as a table for each device."""
+        named = zip(self.placement.devices, self.children, strict=True)
+        return "\n".join(f"{name}\n{child.memory_report()}" for name, child in named)
+
+    def cache_nbytes(self) -> dict[str, int]:
+        """Return the bytes of states, by label."""
+        return sum_by_name(p for child in self.children for p in child.cache_nbytes().items())
+
+    def graph_nbytes(self) -> int:
+        """Return the bytes of intermediates, inputs and parameters."""
+        return sum(child.graph_nbytes() for child in self.children)
+
+    @uninterrupted
+    def close(self) -> None:
+        """Release everything and the devices; calling it again is harmless."""
+        self.unclosed.silence()
+        self.drain()
+        for queue in self.queues:
+            queue.close()
+        self._kept.clear()
+        for child in self.children:
+            child.close()
+
+
+def _join_infos(infos: Sequence[DeviceInfo], names: Sequence[str]) -> DeviceInfo:
+    """Describe several devices as one, of the least of their kinds."""
+    kind = min((info.kind for info in infos), key=_KINDS.index)
+    title = " + ".join(dict.fromkeys(info.name for info in infos))
+    return replace(infos[-1], id="+".join(names), name=title, kind=kind)
+
+
+def _join_capabilities(each: Sequence[Capabilities]) -> Capabilities:
+    """Return the last device's capabilities, with limits that all devices keep."""
+    limits = {
+        name: min(getattr(one, name) for one in each)
+        for name in ("max_binding_nbytes", "max_uniform_nbytes", "max_buffer_nbytes")
+    }
+    return replace(each[-1], **limits)
