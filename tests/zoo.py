@@ -1,7 +1,7 @@
 """Every architecture against other programs, in every way of asking, as a table.
 
     python -m tests.zoo [NAMES] [--models FOLDER] [--make PYTHON] [--device DEVICE]
-        [--figures FILE.jsonl] [--write FILE.md]
+        [--devices DEVICE,DEVICE] [--figures FILE.jsonl] [--write FILE.md]
 
 The models are the tiny random ones of ``../shared/tools/tiny_models.py``, each beside the logits of
 llama.cpp and of transformers, or the last states where it is an encoder; those read whole texts
@@ -11,6 +11,10 @@ a Python that has what the tool's header asks for; without they are left out, an
 `--figures` keeps what was found, model by model, and a run that was broken off goes on behind it.
 The last column is the best device's with no more than every one has, whatever the others ran on.
 Figures are NMSE (sum of squared differences by sum of squares); one in red missed its limit.
+
+With `--devices` layers are spread evenly over several devices, and figures compare them with the
+last of these devices alone. The last column is then the number of tokens of a greedy text that
+differ; steps are submitted before the token of the one before was read.
 
 After a shift no other program is asked, but the model itself, see `tests/models/shifting.py`. A
 dash: keys of learned positions, chunks and states cannot move.
@@ -33,13 +37,19 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
+from tests.models.related import SOURCE
 from tests.models.running import Running, running
 from tests.models.shifting import shifted_error
+from tests.placing import spread
+from wgpu_backend.engine.runner import Head, Work
+from wgpu_backend.engine.step_sampler import StepSampler
 from wgpu_backend.errors import BackendError
 from wgpu_backend.files.gguf.reader import open_gguf
 from wgpu_backend.ml.backend import BackendParams, make_executor
 from wgpu_backend.ml.executor import Executor
+from wgpu_backend.ml.opening import choose_device
 from wgpu_backend.nn.model import architectures
+from wgpu_backend.ops.sampling.host import SamplingOptions
 from wgpu_backend.testing import nmse
 
 TOOL = Path(__file__).parents[2] / "shared" / "tools" / "tiny_models.py"
@@ -49,6 +59,7 @@ LIMIT = 1e-9
 LOOSE = {"bitnet": 1e-6, "gemma3n": 1e-5}
 POSITIONS = 192
 LONG, SHIFTED = 100, (21, 60)  # tokens that are shifted, and what goes: no whole block
+GREEDY = 12  # tokens of a text
 STEP = 7  # tokens of a chunk, neither a power of two nor a divisor of the prompt
 
 
@@ -153,6 +164,8 @@ def after_shift(model: Running, case: Case) -> float | None:
 
 
 Column = Callable[[Running, Case], float | None]
+# Of models that are spread over devices, whose single steps are those of the greedy text.
+OF_SPREAD = ("whole", "chunks", "two at once", "copied prefix", "shift")
 # What an encoder is asked, too.
 OF_WHOLE_TEXTS: tuple[Column, ...] = (exact, two_sequences)
 COLUMNS: dict[str, Column] = {
@@ -174,6 +187,41 @@ def figures(case: Case, executor: Executor, baseline: Executor) -> list[float | 
     with running(case.path, baseline, POSITIONS) as model:
         chunks = asked(in_chunks, model, case) or 0.0
         return [*found, max(exact(model, case), chunks)]
+
+
+def spread_figures(case: Case, children: Sequence[Executor]) -> list[float | None]:
+    """A figure for each column, and the tokens of a greedy text that differ."""
+    with running(case.path, children[-1], POSITIONS) as alone:
+        wanted = Case(case.name, case.path, case.tokens, [alone.anew(case.tokens)])
+        text = greedy_text(alone, case)
+    with running(case.path, spread(children, case.path), POSITIONS) as model:
+        found = [
+            asked(column, model, wanted) if name in OF_SPREAD else None
+            for name, column in COLUMNS.items()
+        ]
+        pairs = zip(greedy_text(model, case), text, strict=True)
+    return [*found, sum(a != b for a, b in pairs)]
+
+
+def greedy_text(model: Running, case: Case) -> list[int]:
+    """Tokens after the prompt, each step submitted before the former one's token is known."""
+    if not model.model.has_logits:
+        return []
+    runner = model.runner
+    model.cache.remove(0)
+    runner.read(0, SOURCE)
+    vocabulary = model.model.backend.require("token_embd.weight").shape[0]
+    sampler = StepSampler(SamplingOptions(temperature=0.0), vocabulary)
+    sampler.start(case.tokens)
+    head = Head("greedy", sampler.head(model.model, runner.token_slots))
+    results, tokens = [runner.prompt(0, case.tokens, head, sampler.inputs())], list[int]()
+    sampler.advance()
+    for _ in range(GREEDY - 1):
+        work = Work(0, [sampler.newest], (0,))
+        results.append(runner.run([work], head, sampler.inputs()))
+        sampler.advance()
+        tokens.append(sampler.token(results.pop(0).wait()))
+    return [*tokens, sampler.token(results.pop(0).wait())]
 
 
 def asked(column: Column, model: Running, case: Case) -> float | None:
@@ -246,12 +294,19 @@ def executors(device: str | None) -> tuple[Executor, Executor]:
     return full, make_executor("wgpu", BackendParams(adapter, "baseline", self_test=False))
 
 
+def open_each(names: str) -> list[Executor]:
+    """Open the devices of a list, without tests of their kernels."""
+    found = map(choose_device, names.split(","))
+    return [make_executor(kind, BackendParams(info, self_test=False)) for kind, info in found]
+
+
 def arguments(given: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.zoo", description=__doc__)
     parser.add_argument("names", nargs="*", help="models, with * and ?; all without")
     parser.add_argument("--models", type=Path, default=FOLDER, help="where they are, or go")
     parser.add_argument("--make", metavar="PYTHON", help="Python that makes those not there")
     parser.add_argument("--device", help="cpu for NumPy; the best one by default")
+    parser.add_argument("--devices", help="spread layers over these, with commas between them")
     parser.add_argument("--figures", type=Path, metavar="FILE", help="keep and read figures there")
     parser.add_argument("--write", type=Path, metavar="FILE", help="the table, as Markdown")
     return parser.parse_args(given)
@@ -262,14 +317,15 @@ def main(given: Sequence[str] | None = None) -> int:
     names = names_of(options.models, options.names)
     cases = list(ready(options.models, names, options.make))
     known = architectures()
-    table = Table("model", "architecture", *COLUMNS, "baseline", title="NMSE of logits or states")
+    last = "other tokens" if options.devices else "baseline"
+    table = Table("model", "architecture", *COLUMNS, last, title="NMSE of logits or states")
     missed: list[str] = []
     runnable = [case for case in cases if architecture_of(case) in known]
-    executor, baseline = executors(options.device)
+    compute = figure_maker(options)
     known_figures, lines = kept(options.figures), list[str]()
     for case in track(runnable, "models", console=Console(stderr=True)):
         try:
-            cells = known_figures.get(case.name) or figures(case, executor, baseline)
+            cells = known_figures.get(case.name) or compute(case)
         except BackendError as error:
             missed.append(case.name)
             table.add_row(case.name, f"[red]{type(error).__name__}: {error}[/red]")
@@ -287,6 +343,15 @@ def main(given: Sequence[str] | None = None) -> int:
     unknown = [case.name for case in cases if case not in runnable]
     report(console, names, cases, unknown, missed)
     return bool(missed)
+
+
+def figure_maker(options: argparse.Namespace) -> Callable[[Case], list[float | None]]:
+    """What gives the figures of a case, on the devices of the command line."""
+    if options.devices:
+        children = open_each(options.devices)
+        return lambda case: spread_figures(case, children)
+    executor, baseline = executors(options.device)
+    return lambda case: figures(case, executor, baseline)
 
 
 def architecture_of(case: Case) -> str:
