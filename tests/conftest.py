@@ -20,11 +20,13 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.count_cases import CaseCounter
+from tests.placing import two_numpy_devices
 from tests.rasterisers import as_rasteriser
 from tests.shares import GPU_FIXTURES, KINDS, SHARES, choose
 from wgpu_backend.device.adapters import adapters
 from wgpu_backend.errors import DeviceError
 from wgpu_backend.kernels import complete
+from wgpu_backend.ml import backend
 from wgpu_backend.ml.backend import BackendParams, make_executor
 from wgpu_backend.ml.executor import Executor
 from wgpu_backend.ml.numpy_executor import NumpyExecutor
@@ -50,6 +52,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--every-case", action="store_true", help="whole grids and rare cases, not a few of them"
     )
     parser.addoption("--seed", type=int, help="of drawn operands; by default another in each run")
+    parser.addoption(
+        "--two-devices", action="store_true", help="models on the CPU have layers on two of them"
+    )
     parser.addoption("--draws", type=int, help="drawn operands for each case; by default 1")
     parser.addoption("--chat-templates", metavar="FOLDER", help="more templates to compare with")
     parser.addoption(
@@ -110,6 +115,17 @@ def pytest_collection_finish() -> None:
     """Take the tests, which stay to the end, out of what is looked through for garbage."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def two_devices(request: pytest.FixtureRequest) -> Iterator[None]:
+    """With ``--two-devices``, every model on the CPU has its first layer on one of two."""
+    if not request.config.option.two_devices:
+        yield
+        return
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(backend._BACKENDS, "cpu", lambda _: two_numpy_devices())
+        yield
 
 
 def opened(kind: str) -> WgpuExecutor:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from wgpu_backend.files.gguf.reader import GGUFFile, open_gguf
 from wgpu_backend.ml.executor import Executor
+from wgpu_backend.ml.numpy_executor import NUMPY_DEVICE, NumpyExecutor
 from wgpu_backend.ml.placed_executor import PlacedExecutor
 from wgpu_backend.ml.placement import Placement
 
@@ -28,3 +29,13 @@ def spread(children: Sequence[Executor], path: Path) -> PlacedExecutor:
     """The same for a path."""
     with open_gguf(path) as file:
         return spread_layers(children, file)
+
+
+def two_numpy_devices() -> PlacedExecutor:
+    """An executor of two devices for any model: its first layer is on one, the others on the other.
+
+    It is described as the NumPy device, for tests that read that.
+    """
+    executor = PlacedExecutor([NumpyExecutor(), NumpyExecutor()], placement(2, 2))
+    executor.info = NUMPY_DEVICE
+    return executor

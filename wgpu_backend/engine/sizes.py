@@ -72,10 +72,16 @@ class _Measuring(DryRunExecutor):
         return super().state(spec, label, zeroed=zeroed)
 
     def record(
-        self, outputs: Sequence[Node], *, shared: bool = True, times: int = 1, read: bool = True
+        self,
+        outputs: Sequence[Node],
+        *,
+        shared: bool = True,
+        times: int = 1,
+        read: bool = True,
+        unread: Sequence[Node] = (),
     ) -> DryRunGraph:
         """Plan the memory of a graph."""
-        return self.plan(outputs, times)
+        return self.plan([*outputs, *unread], times)
 
 
 @dataclass(frozen=True, slots=True)
