@@ -1,6 +1,6 @@
 """Graphs over several devices: the same values as on one, in order, and errors that say where."""
 
-import threading
+import functools
 
 import numpy as np
 import pytest
@@ -193,21 +193,29 @@ def test_a_tied_table_is_on_both_devices_and_small_weights_where_they_are_read()
 # Runs under way.
 
 
-def test_a_device_begins_the_next_run_while_the_other_computes(placed, monkeypatch):
-    """The first device does two runs before the second device has done one."""
-    may_go, begun = threading.Event(), []
-    with Context(placed) as ctx:
+@pytest.mark.gpu
+def test_a_device_begins_the_next_run_before_the_other_has_the_first(full, monkeypatch):
+    executor, begun = PlacedExecutor([full, NumpyExecutor()], placement(2, 2)), []
+    executor.unclosed.silence()
+    with Context(executor) as ctx:
         x = ctx.layer(0).zeros(1).add(ctx.input("x", (1,)))
-        recorded = ctx.record(ctx.layer(3).zeros(1).add(x))
-        first, second = (part.recorded for part in recorded._parts)
-        replay_first, replay_second = first.replay, second.replay
-        monkeypatch.setattr(first, "replay", lambda: begun.append(1) or replay_first())
-        monkeypatch.setattr(second, "replay", lambda: may_go.wait(30) and replay_second())
+        recorded = ctx.record(ctx.layer(1).zeros(1).add(x))
+        for part in recorded._parts:
+            name, replay = f"on {part.device}", part.recorded.replay
+            told = functools.partial(
+                lambda name, replay: begun.append(name) or replay(), name, replay
+            )
+            monkeypatch.setattr(part.recorded, "replay", told)
         results = [recorded.run({"x": np.array([n], "f4")}) for n in (1.0, 2.0)]
-        placed.queues[0].drain()
-        assert begun == [1, 1]
-        may_go.set()
-        assert [result.wait()[0].item() for result in results] == [1, 2]
+        assert begun == ["on 0", "on 0"]
+        assert results[0].wait()[0].item() == 1
+        assert begun == ["on 0", "on 0", "on 1"]
+        assert results[1].wait()[0].item() == 2
+        # A caller that never waits does not collect runs without end.
+        for _ in range(6):
+            recorded.run({"x": np.ones(1, "f4")})
+        assert begun.count("on 0") == 8
+        assert begun.count("on 1") >= 5
         recorded.close()
 
 

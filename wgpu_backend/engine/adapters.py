@@ -207,7 +207,7 @@ class Adapters:
         self._active: dict[FileVersion, float] = {}
         self._directions: Directions = {}
         # The control vectors' state: one row for each layer.
-        self._rows: Tensor | None = None
+        self._states: dict[int, Tensor] = {}
 
     @uninterrupted
     def set_loras(self, given: Sequence[Scaled]) -> bool:
@@ -311,22 +311,20 @@ class Adapters:
             (found[layer] != values).any() for layer, values in self._directions.items()
         )
         if changed:
-            model.directions = {layer: self._write_row(layer, found[layer]) for layer in found}
+            model.directions = {layer: self._write(layer, found[layer]) for layer in found}
             self._directions = found
             self._name_variant()
         self.control_vectors, self.layers = tuple(given), layers
         return changed
 
-    def _write_row(self, layer: int, values: np.typing.NDArray[np.float32]) -> Tensor:
-        """Write a layer's direction to its row of the state, and return the row."""
-        backend, width = self._model.backend, len(values)
-        if self._rows is None:
-            # For all layers at once, so that vectors for further layers need no new state.
-            spec = Spec.dense((backend.config.uint("block_count"), width), F32)
-            self._rows = leaf(spec, backend.executor.state(spec, "control vectors"))
-        row = self._rows.slice(0, layer, layer + 1).reshape(width)
-        backend.executor.write(row, values.tobytes())
-        return row
+    def _write(self, layer: int, values: np.typing.NDArray[np.float32]) -> Tensor:
+        """Write a layer's direction to its state, on the layer's device, and return that."""
+        executor = self._model.backend.executor
+        if layer not in self._states:
+            spec = Spec.dense((len(values),), F32)
+            self._states[layer] = leaf(spec, executor.state(spec, f"blk.{layer}.direction"))
+        executor.write(self._states[layer], values.tobytes())
+        return self._states[layer]
 
     def _name_variant(self) -> None:
         """Name the model's variant, so that each set of files and layers has graphs of its own."""
@@ -347,9 +345,9 @@ class Adapters:
         """Release all adapters; safe to call again."""
         self._active, self._set = {}, ()
         self.unload()
-        if self._rows is not None:
-            self._model.backend.executor.free(self._rows.storage)
-            self._rows = None
+        for state in self._states.values():
+            self._model.backend.executor.free(state.storage)
+        self._states.clear()
 
 
 _LOG = logging.getLogger("wgpu_backend.engine")

@@ -1,9 +1,9 @@
 """The executor of several devices: it gives each part of a graph to the executor of its device.
 
 A recorded graph is one recorded graph for each part, see `ml.partition`. What crosses is read back
-by one device and written as an input of the next. Each device has a queue of its own, so a run does
-not wait, and two runs may be under way: one device begins the second while the other still computes
-the first. Prompts in several passes thereby keep all devices busy::
+by one device and written as an input of the next. Runs do not wait for each other: one device
+begins the second while another still computes the first. Prompts in several passes thereby keep all
+devices busy::
 
     vulkan:0   pass 0 │ pass 1 │ pass 2 │
     cpu               │ pass 0 │ pass 1 │ pass 2
@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import re
 import threading
-import weakref
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -22,7 +21,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from wgpu_backend.device.interrupts import uninterrupted, wait_until
+from wgpu_backend.device.interrupts import uninterrupted
 from wgpu_backend.dtypes import BF16, DType, f32_to_bf16
 from wgpu_backend.errors import ContextError, DeviceError, Unclosed
 from wgpu_backend.graph.capabilities import Capabilities, DeviceInfo
@@ -50,71 +49,71 @@ _BEFORE = ("token_embd", "token_types", "position_embd", "per_layer_", "altup_pr
 _TOWER = re.compile(r"(?:v|a|s|mm)\.")
 # Weights and states of at most so many bytes are copied to every device that reads them.
 SMALL_NBYTES = 64 << 10
+# Runs that are not submitted on all devices yet: the first device is so many ahead of the last.
+MOST_UNDER_WAY = 3
 _KINDS = ("cpu", "software", "unknown", "virtual", "integrated", "discrete")
 
 
-class _Queue:
-    """The work of one device, done in the order of its submission by a thread."""
+@dataclass(frozen=True, slots=True)
+class _Task:
+    """A part of a run, or an update of a state's copy, that waits for its turn.
 
-    def __init__(self, name: str) -> None:
-        self._name = name
-        self._tasks: deque[Callable[[], None]] = deque()
-        self._changed = threading.Condition()
-        self._busy = self._closed = False
-        self._thread: threading.Thread | None = None
+    Parameters
+    ----------
+    needs : sequence of int
+        Parts of the run whose values it reads.
+    """
 
-    def add(self, task: Callable[[], None], *, here: bool = False) -> None:
-        """Do a task after all earlier ones; with `here` in this thread, if none is waiting."""
-        with self._changed:
-            here = here and not self._busy and not self._tasks
-            if here:
-                self._busy = True
-            else:
-                self._tasks.append(task)
-                self._start()
-                self._changed.notify_all()
-        if here:
-            self._finish(task)
+    run: _Run
+    needs: Sequence[int]
+    act: Callable[[], None]
 
-    def _start(self) -> None:
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
-            self._thread.start()
+    @property
+    def is_ready(self) -> bool:
+        """Return whether it need not wait for a device."""
+        return all(map(self.run.is_known, self.needs))
 
-    def _finish(self, task: Callable[[], None]) -> None:
-        try:
-            task()
-        finally:
-            with self._changed:
-                self._busy = False
-                self._changed.notify_all()
 
-    def _run(self) -> None:
-        while True:
-            with self._changed:
-                while self._busy or not self._tasks:
-                    if self._closed and not self._tasks:
-                        return
-                    self._changed.wait()
-                task, self._busy = self._tasks.popleft(), True
-            self._finish(task)
-            # Otherwise the last task would keep its graph until the next one comes.
-            del task
+class _Schedule:
+    """What is left to do of runs, in order for each device.
+
+    No thread works in the background: whoever submits or waits does what is due. A thread of its
+    own would have to be woken for each part, which takes milliseconds on a busy machine.
+    """
+
+    def __init__(self, devices: int) -> None:
+        self._queues: list[deque[_Task]] = [deque() for _ in range(devices)]
+        # Reentrant: a part that needs another one does that first.
+        self._lock = threading.RLock()
+
+    def add(self, device: int, task: _Task) -> None:
+        """Add a task after all others of a device."""
+        with self._lock:
+            self._queues[device].append(task)
+
+    def advance(self) -> None:
+        """Do all tasks that need not wait."""
+        with self._lock:
+            done = True
+            while done:
+                done = False
+                for queue in self._queues:
+                    while queue and queue[0].is_ready:
+                        queue.popleft().act()
+                        done = True
+
+    def finish(self, run: _Run, part: int, device: int) -> None:
+        """Do what has to be done until a part of a run is submitted."""
+        with self._lock:
+            while not run.is_submitted(part):
+                self._queues[device].popleft().act()
 
     def drain(self) -> None:
-        """Wait until all tasks are done."""
-
-        def is_idle(pause: float) -> bool:
-            with self._changed:
-                return self._changed.wait_for(lambda: not self._busy and not self._tasks, pause)
-
-        wait_until(is_idle)
-
-    def close(self) -> None:
-        """End the thread after the tasks that wait."""
-        with self._changed:
-            self._closed = True
-            self._changed.notify_all()
+        """Do everything."""
+        with self._lock:
+            for queue in self._queues:
+                while queue:
+                    queue.popleft().act()
 
 
 class _Run:
@@ -122,30 +121,55 @@ class _Run:
 
     Parameters
     ----------
+    devices : sequence of int
+        The device of each part.
     inputs : mapping of str to ndarray
         The values of its inputs, which are its own.
     """
 
-    def __init__(self, parts: int, inputs: Mapping[str, Array]) -> None:
+    def __init__(
+        self, todo: _Schedule, devices: Sequence[int], inputs: Mapping[str, Array]
+    ) -> None:
         self.inputs = inputs
-        self._done = [threading.Event() for _ in range(parts)]
-        self._results: list[Result | None] = [None] * parts
-        self._values: list[list[Array] | None] = [None] * parts
         self.error: BaseException | None = None
+        self._todo = todo
+        self._devices = devices
+        self._results: list[Result | None] = [None] * len(devices)
+        self._values: list[list[Array] | None] = [None] * len(devices)
 
-    def finish(self, part: int, result: Result | None) -> None:
-        """Note that a part was submitted, or failed."""
+    def is_submitted(self, part: int) -> bool:
+        """Return whether a part was submitted, or an error keeps it from that."""
+        return self._results[part] is not None or self.error is not None
+
+    def is_known(self, part: int) -> bool:
+        """Return whether the values that a part reads back are on the host."""
+        return self._values[part] is not None or self.error is not None
+
+    @property
+    def is_done(self) -> bool:
+        """Return whether all parts were submitted."""
+        return all(map(self.is_submitted, range(len(self._devices))))
+
+    def take(self, part: int, result: Result, *, known: bool) -> None:
+        """Take the result of a part, whose values are known already on the NumPy device."""
         self._results[part] = result
-        self._done[part].set()
+        if known:
+            self._values[part] = result.wait()
+
+    def finish(self) -> None:
+        """Submit all parts; an error is for who waits for the run, or begins the next."""
+        for part, device in enumerate(self._devices):
+            self._todo.finish(self, part, device)
 
     def values(self, part: int) -> list[Array]:
         """Wait for the values that a part reads back, and return them."""
-        wait_until(self._done[part].wait)
-        result = self._results[part]
-        if result is None:
-            raise self.error or ContextError("run: it failed")
         found = self._values[part]
         if found is None:
+            self._todo.finish(self, part, self._devices[part])
+            result = self._results[part]
+            if result is None:
+                assert self.error is not None
+                raise self.error
             found = self._values[part] = result.wait()
         return found
 
@@ -159,6 +183,7 @@ class PlacedResult:
     places: Sequence[tuple[int, int]]
     parts: int
 
+    @uninterrupted
     def wait(self) -> list[Array]:
         """Return the outputs in the order they were recorded."""
         try:
@@ -166,6 +191,8 @@ class PlacedResult:
         except BaseException as error:
             self.executor.report(error)
             raise
+        # The next run may have waited for a token of this one.
+        self.executor.todo.advance()
         return [found[part][at] for part, at in self.places]
 
 
@@ -267,20 +294,22 @@ class PlacedRecorded:
         executor = self._executor
         executor.require_working()
         # Copies, since the caller writes the next run's while later parts of this one wait.
-        run = _Run(len(self._parts), {name: array.copy() for name, array in turn.items()})
+        inputs = {name: array.copy() for name, array in turn.items()}
+        run = _Run(executor.todo, self.devices, inputs)
         for index, part in enumerate(self._parts):
-            # NumPy computes in `replay`, which is to return at once.
-            here = not index and executor.children[part.device].info.kind != "cpu"
-            executor.queues[part.device].add(lambda i=index: self._run_part(run, i), here=here)
+            needs = [source for source, _ in part.crossings.values()]
+            task = _Task(run, needs, lambda i=index: self._run_part(run, i))
+            executor.todo.add(part.device, task)
         for index, part in enumerate(self._parts):
             for state, place in part.updates.items():
                 executor.update_copies(state, run, index, place)
+        executor.begin(run)
         return PlacedResult(executor, run, self._results, len(self._parts))
 
     def _run_part(self, run: _Run, index: int) -> None:
         """Submit a part once what it needs of others is there."""
-        part, result = self._parts[index], None
-        executor = self._executor
+        part, executor = self._parts[index], self._executor
+        child = executor.children[part.device]
         try:
             executor.require_working(report=False)
             arrays = part.recorded.arrays
@@ -288,11 +317,9 @@ class PlacedRecorded:
                 arrays[name][...] = run.inputs[name]
             for name, (source, place) in part.crossings.items():
                 arrays[name][...] = to_stored(run.values(source)[place], part.dtypes[name])
-            result = part.recorded.replay()
+            run.take(index, part.recorded.replay(), known=child.info.kind == "cpu")
         except BaseException as error:
             run.error = executor.fail(error, part.device)
-        finally:
-            run.finish(index, result)
 
     def timed(self) -> list[tuple[str, str, float]]:
         """Run and time each dispatch: op, shader and seconds."""
@@ -401,16 +428,14 @@ class PlacedExecutor:
         self.children = tuple(children)
         self.placement = placement
         self._tied = tied
-        self.queues = [_Queue(f"wgpu_backend {name}") for name in placement.devices]
+        self.todo = _Schedule(len(children))
+        self._under_way: deque[_Run] = deque()
         self._kept: WeakKeyDictionary[Storage, _Kept] = WeakKeyDictionary()
         self._pinned: WeakKeyDictionary[Storage, int] = WeakKeyDictionary()
         self._failure: BaseException | None = None
         self.info = _join_infos([child.info for child in children], placement.devices)
         self.capabilities = _join_capabilities([child.capabilities for child in children])
         self.unclosed = Unclosed(f"executor on {self.info.id}", *children)
-        # Threads keep their queue only, so that an executor that is not closed can be collected.
-        for queue in self.queues:
-            weakref.finalize(self, queue.close)
 
     @property
     def devices(self) -> list[DeviceInfo]:
@@ -599,12 +624,21 @@ class PlacedExecutor:
                 except BaseException as error:
                     self.fail(error, device)
 
-            self.queues[device].add(update)
+            self.todo.add(device, _Task(run, [part], update))
+
+    def begin(self, run: _Run) -> None:
+        """Submit what can be of a new run, and what is left of old ones."""
+        self.todo.advance()
+        self._under_way.append(run)
+        while self._under_way and (
+            self._under_way[0].is_done or len(self._under_way) > MOST_UNDER_WAY
+        ):
+            self._under_way.popleft().finish()
 
     def drain(self) -> None:
-        """Wait until all runs have been submitted."""
-        for queue in self.queues:
-            queue.drain()
+        """Submit all of every run."""
+        self.todo.drain()
+        self._under_way.clear()
 
     def fail(self, error: BaseException, device: int) -> BaseException:
         """Note that a run failed: those after it cannot go on from what it left."""
@@ -655,8 +689,6 @@ class PlacedExecutor:
         """Release everything and the devices; calling it again is harmless."""
         self.unclosed.silence()
         self.drain()
-        for queue in self.queues:
-            queue.close()
         self._kept.clear()
         for child in self.children:
             child.close()

@@ -1,0 +1,126 @@
+"""Layers on several devices against all of them on one, in turn, as ratios of medians.
+
+    python benchmarks/devices.py [MODEL] [--devices vulkan:0,vulkan:0#1] [--prompt 512]
+        [--tokens 64] [--rounds 5] [--json FILE]
+
+By default two devices on the best adapter, so that the same hardware does the same work and what is
+left is the cost of the border: a submit more for each pass, and hidden states that cross through
+the host. The border alone is measured, too, by a graph that does nothing but cross: the time of its
+run less that of two graphs of one device each, which is what the host spends on a transfer.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+import wgpu_backend
+from wgpu_backend.device.adapters import Devices
+from wgpu_backend.engine.language_model import LanguageModel
+from wgpu_backend.ml.context import Context
+from wgpu_backend.ml.executor import Recorded
+from wgpu_backend.ml.placed_executor import PlacedExecutor
+
+# Numbers of a hidden state.
+WIDTH = 4096
+CROSSINGS = 200
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("model", nargs="?", help="GGUF file; the bundled story model by default")
+    parser.add_argument("--devices", help="with commas; two on the best adapter by default")
+    parser.add_argument("--prompt", type=int, default=512, help="tokens of a prompt")
+    parser.add_argument("--tokens", type=int, default=64, help="tokens of an answer")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--json", type=Path, help="write the figures there")
+    return parser.parse_args()
+
+
+def seconds(act: Callable[[], object]) -> float:
+    begin = time.perf_counter()
+    act()
+    return time.perf_counter() - begin
+
+
+def read_prompt(model: LanguageModel, tokens: list[int]) -> None:
+    """Read a prompt that nothing of is in the cache."""
+    model.cache.remove(0)
+    model.runner.prompt(0, tokens, model._logits, {}).wait()
+
+
+def decode(model: LanguageModel, count: int) -> None:
+    """Generate greedily after a short prompt."""
+    model.generate("Once upon a time", num_predict=count, options={"temperature": 0}, raw=True)
+
+
+def ratios(models: list[LanguageModel], act: Callable[[LanguageModel], None], rounds: int) -> float:
+    """Return the speed of the second model by that of the first, measured in turn."""
+    for model in models:
+        act(model)
+    times = [[seconds(lambda m=model: act(m)) for model in models] for _ in range(rounds)]
+    return median(one / several for one, several in times)
+
+
+def transfer(executor: PlacedExecutor) -> float:
+    """Return the seconds of the host that a hidden state takes from one device to the other."""
+    last = len(executor.placement.layers) - 1
+    with Context(executor) as ctx:
+        x = ctx.layer(0).zeros(1, WIDTH).add(ctx.input("x", (1, WIDTH)))
+        both = ctx.record(ctx.layer(last).zeros(1, WIDTH).add(x))
+        alone = [
+            ctx.record(ctx.layer(i).zeros(1, WIDTH).add(ctx.input("x", (1, WIDTH))))
+            for i in (0, last)
+        ]
+        values = {"x": np.ones((1, WIDTH), "f4")}
+
+        def timed(recorded: Recorded) -> float:
+            return median(seconds(recorded.run(values).wait) for _ in range(CROSSINGS))
+
+        for recorded in (both, *alone):
+            timed(recorded)
+        found = timed(both) - sum(map(timed, alone))
+        for recorded in (both, *alone):
+            recorded.close()
+    return found
+
+
+def main() -> int:
+    options = arguments()
+    best = Devices()[0].id
+    names = options.devices.split(",") if options.devices else [best, f"{best}#1"]
+    common = {"num_ctx": max(options.prompt, options.tokens) + 64}
+    with (
+        wgpu_backend.load(options.model, device=names[0], **common) as one,
+        wgpu_backend.load(
+            options.model, devices=names, tensor_split=[1] * len(names), **common
+        ) as several,
+    ):
+        assert isinstance(several.backend.executor, PlacedExecutor)
+        rng = np.random.default_rng(1)
+        tokens = rng.integers(5, one.tokenizer.vocab_size, options.prompt).tolist()
+        found = {
+            "decode": ratios([one, several], lambda m: decode(m, options.tokens), options.rounds),
+            "prompt": ratios([one, several], lambda m: read_prompt(m, tokens), options.rounds),
+            "transfer_us": transfer(several.backend.executor) * 1e6,
+        }
+        table = Table("", "figure", title=str(several.backend.executor.placement))
+        for name, value in found.items():
+            table.add_row(name, f"{value:.3g}")
+        Console().print(table)
+    if options.json:
+        options.json.write_text(json.dumps(found) + "\n", encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
