@@ -120,7 +120,7 @@ def test_a_modelfile_may_name_a_hugging_face_folder(
 ) -> None:
     write_folder(tmp_path / "folder")
     (tmp_path / "Modelfile").write_text("FROM ./folder\nSYSTEM Be brief.\nPARAMETER top_k 7\n")
-    made = cli("create", "tiny", "-f", str(tmp_path / "Modelfile"))
+    made = cli("create", "tiny", "-f", str(library))
     assert (made.code, made.out) == (0, "")
     shown = cli("show", "tiny")
     assert "architecture" in shown.out
@@ -138,7 +138,7 @@ def test_a_model_of_the_store_is_named_in_errors_and_not_its_blob(
     writer.write_tensors_to_file()
     writer.close()
     (tmp_path / "Modelfile").write_text("FROM odd.gguf\n")
-    assert cli("create", "odd", "-f", str(tmp_path / "Modelfile")).code == 0
+    assert cli("create", "odd", "-f", str(library)).code == 0
     done = cli("run", "odd", "hi", "--device", "cpu")
     assert done.err.startswith("wgpu-backend: odd: architecture 'nobodys' is unknown; README")
 
@@ -157,3 +157,13 @@ def test_quantize_names_the_order_of_its_arguments_and_create_for_folders(
     write_folder(tmp_path / "folder")
     done = cli("quantize", str(tmp_path / "folder"), str(tmp_path / "o.gguf"), "q8_0")
     assert (done.code, "wgpu-backend create" in done.err) == (USAGE, True)
+
+
+def test_show_lists_the_tower_of_a_model(cli: Cli, library: Path) -> None:
+    model = bundled("eyes")
+    library.write_text(f"FROM {model}\nFROM {model.with_name('eyes-mmproj.gguf')}\n")
+    cli("create", "seer", "-f", str(library))
+    shown = cli("show", "seer").out.split("\nprojector\n")[1]
+    assert next(line.split() for line in shown.splitlines()) == ["architecture", "clip"]
+    assert ["vision", "dimensions", "96"] in [line.split() for line in shown.splitlines()]
+    assert cli("show", "seer", "--modelfile").out.count("FROM ") == 2

@@ -54,6 +54,26 @@ def list_facts(file: GGUFFile) -> Iterator[tuple[str, str]]:
         yield "license", config.string("general.license")
 
 
+def list_tower_facts(file: GGUFFile) -> Iterator[tuple[str, str]]:
+    """Yield the names and values of the main facts of an mmproj file."""
+    config = file.config
+    yield "architecture", config.architecture
+    yield "parameters", human_count(count_parameters(file))
+    yield "quantisation", describe_quantisation(file)
+    for part in ("vision", "audio"):
+        for label, key in (
+            ("kind", "projector_type"),
+            ("layers", "block_count"),
+            ("embedding length", "embedding_length"),
+            ("dimensions", "projection_dim"),
+        ):
+            if f"{part}.{key}" in config:
+                yield f"{part} {label}", _format_number(config, f"{part}.{key}")
+    if "projector_type" in config:
+        yield "kind", config.string("projector_type")
+    yield "file", human_bytes(file_nbytes(file))
+
+
 def describe_file(file: GGUFFile, *, tensors: bool) -> dict[str, object]:
     """Describe a file, in the form of Ollama's `/api/show`.
 

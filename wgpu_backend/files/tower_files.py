@@ -85,23 +85,59 @@ def _find_nearby(file: GGUFFile) -> GGUFFile | None:
     return _open(fitting[0], file.config) if fitting else None
 
 
+def is_tower(path: Path) -> bool:
+    """Return whether a file is an mmproj file; raises `GGUFError` for a damaged one."""
+    with open_gguf(path, check_types=False) as file:
+        return file.config.architecture == TOWER_ARCHITECTURE
+
+
+def require_fitting_tower(path: Path, text: GGUFFile) -> None:
+    """Check that the rows of an mmproj file have the width of a language model.
+
+    Raises
+    ------
+    ModelError
+        They have another one, or the file is no mmproj file.
+    """
+    with open_gguf(path, check_types=False) as file:
+        if file.config.architecture != TOWER_ARCHITECTURE:
+            raise ModelError(
+                f"{path.name}: architecture {file.config.architecture!r}, needs "
+                f"{TOWER_ARCHITECTURE!r}: a tower for pictures or sound"
+            )
+        found, needed = _list_widths(file), _list_needed(text)
+    if set(needed).isdisjoint(found):
+        shown = [" or ".join(map(str, dict.fromkeys(each))) or "no" for each in (found, needed)]
+        raise ModelError(
+            f"{path.name}: its rows have {shown[0]} columns, the embeddings of {text.path.name} "
+            f"{shown[1]}; needs the mmproj file that was made with this model"
+        )
+
+
+def _list_widths(file: GGUFFile) -> list[int]:
+    """Return the columns that the rows of an mmproj file may have."""
+    wide = [f"{part}.projection_dim" for part in ("vision", "audio")]
+    widths = [file.config.uint(key) for key in wide if key in file.config]
+    # In LLaVA's files the key has another width than the rows.
+    last = file.tensors.get("mm.2.weight")
+    return [*widths, last.shape[0]] if last is not None else widths
+
+
+def _list_needed(text: GGUFFile) -> list[int]:
+    """Return the columns of rows that fit a model."""
+    # The matrix has the width of vectors that texts share with pictures.
+    vector = text.tensors.get("dense_2.weight")
+    width = text.config.uint("embedding_length", 0)
+    return [width] if vector is None else [width, vector.shape[0]]
+
+
 def _fits(path: Path, text: GGUFFile) -> bool:
     """Return whether a file is a tower with a language model's width."""
     try:
         with open_gguf(path) as file:
-            config = file.config
-            if config.architecture != TOWER_ARCHITECTURE:
+            if file.config.architecture != TOWER_ARCHITECTURE:
                 return False
-            wide = [f"{part}.projection_dim" for part in ("vision", "audio")]
-            widths = [config.uint(key) for key in wide if key in config]
-            # In LLaVA's files the key has another width than the rows.
-            last = file.tensors.get("mm.2.weight")
-            widths += [last.shape[0]] if last is not None else []
-            # The matrix has the width of vectors that texts share with pictures.
-            vector = text.tensors.get("dense_2.weight")
-            wanted = {text.config.uint("embedding_length", 0)}
-            wanted |= set() if vector is None else {vector.shape[0]}
-            return not wanted.isdisjoint(widths)
+            return not set(_list_needed(text)).isdisjoint(_list_widths(file))
     # A damaged file in the model's folder is ignored.
     except (ModelError, OSError):
         return False

@@ -95,10 +95,17 @@ def _print_facts(file: GGUFFile) -> None:
 
 
 def _print_stored(name: str) -> None:
-    """Print the store's parameters and system message of a model."""
+    """Print the store's projector, parameters and system message of a model."""
     found = None if exists(name) else find_stored(name)
     if found is None:
         return
+    if found.projector is not None:
+        from wgpu_backend.cli.model_facts import list_tower_facts
+        from wgpu_backend.files.gguf.reader import open_gguf
+
+        print_text("\nprojector\n")
+        with open_gguf(found.projector, check_types=False) as tower:
+            print_facts(list_tower_facts(tower))
     if found.parameters:
         print_text("\nparameters\n" + format_parameters(name))
     if found.system:

@@ -67,6 +67,9 @@ class Modelfile:
         Chat template, and system message.
     messages : list of (str, str)
         Roles and contents.
+    projector : str or None
+        Path of the model's tower, an mmproj file: a second ``FROM`` line. Either of the two may be
+        the tower.
     """
 
     base: Base = ""
@@ -76,6 +79,7 @@ class Modelfile:
     template: str | None = None
     system: str | None = None
     messages: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
+    projector: str | None = None
 
 
 def parse_modelfile(text: str) -> Modelfile:
@@ -97,7 +101,7 @@ def parse_modelfile(text: str) -> Modelfile:
 def _obey(made: Modelfile, line: int, command: str, word: str, value: str) -> None:
     match command:
         case "FROM":
-            made.base = _first_part(str(made.base), value)
+            _add_base(made, line, value)
         case "ADAPTER":
             made.adapters.append(value)
         case "LICENSE":
@@ -117,12 +121,20 @@ def _obey(made: Modelfile, line: int, command: str, word: str, value: str) -> No
             raise StoreError(f"Modelfile: line {line}: {command} is not supported")
 
 
-def _first_part(before: str, value: str) -> str:
-    """Return the base: that of the last line, or the first part of a split file's lines."""
+def _add_base(made: Modelfile, line: int, value: str) -> None:
+    """Set the base or the tower; of the lines of a split file the first part stays."""
+    before = str(made.base)
     found = PART_NAME.fullmatch(before), PART_NAME.fullmatch(value)
-    if not (found[0] and found[1] and found[0].group(1, 3) == found[1].group(1, 3)):
-        return value
-    return min(before, value)
+    if found[0] and found[1] and found[0].group(1, 3) == found[1].group(1, 3):
+        made.base = min(before, value)
+    elif not before:
+        made.base = value
+    elif made.projector is None:
+        made.projector = value
+    else:
+        raise StoreError(
+            f"Modelfile: line {line}: a third FROM, needs a model, and at most its mmproj file"
+        )
 
 
 def _role(line: int, role: str) -> str:
@@ -289,6 +301,7 @@ def _unquote(text: str) -> str:
 def write_modelfile(made: Modelfile) -> str:
     """Write a Modelfile, which parses to the same."""
     lines = [f"FROM {made.base}"]
+    lines += [f"FROM {made.projector}"] if made.projector is not None else []
     lines += [f"ADAPTER {path}" for path in made.adapters]
     if made.template is not None:
         lines.append(f"TEMPLATE {_quote(made.template)}")

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from wgpu_backend.errors import ModelError, ModelNotFound, StoreError
+from wgpu_backend.files.gguf.parts import TOWER_ARCHITECTURE
 from wgpu_backend.files.gguf.reader import GGUFFile, open_gguf, open_parts
 from wgpu_backend.files.gguf.writer import merge_parts
 from wgpu_backend.files.quantize.mixes import file_type
@@ -18,7 +19,7 @@ from wgpu_backend.files.store.manifest import CONFIG_TYPE, Layer, Manifest
 from wgpu_backend.files.store.modelfile import Base, Modelfile
 from wgpu_backend.files.store.names import ModelName
 from wgpu_backend.files.store.store import BlobMissing, Entry, Store
-from wgpu_backend.files.tower_files import find_towers
+from wgpu_backend.files.tower_files import find_towers, is_tower, require_fitting_tower
 
 # Bytes of a template, a license ….
 _MAX_TEXT = 16 << 20
@@ -77,6 +78,7 @@ class Stored:
             self.template or None,
             self.system or None,
             [(each["role"], each["content"]) for each in self.messages],
+            None if self.projector is None else str(self.projector),
         )
 
 
@@ -253,7 +255,14 @@ def _create_once(
     facts: Mapping[str, object] | None,
     fits: Fits | None,
 ) -> Entry:
-    layers, config = _base(store, wanted.base, folder, report)
+    base, tower = _order(wanted, folder)
+    layers, config = _base(store, base, folder, report)
+    if tower is not None:
+        _require_fitting_tower(tower, store, layers)
+        layers = [layer for layer in layers if layer.kind != "projector"]
+        layers.append(_gguf(store, "projector", tower, report)[0])
+    elif isinstance(base, str | Path):
+        layers += _tower_layers(store, folder / Path(base).expanduser(), report)
     for path in wanted.adapters:
         adapter = folder / Path(path).expanduser()
         _require_fitting(adapter, store, layers, fits)
@@ -262,6 +271,10 @@ def _create_once(
         layers = [layer for layer in layers if layer.kind != kind]
         layers.append(store.add_bytes(kind, _utf8(kind, text)))
     _merge_parameters(store, layers, wanted)
+    if any(layer.kind == "projector" for layer in layers):
+        # Older clients of Ollama's look for it there.
+        families = [*_families(config.get("model_families")), TOWER_ARCHITECTURE]
+        config = {**config, "model_families": [*dict.fromkeys(families)]}
     report("writing manifest")
     root = {"type": "layers", "diff_ids": [layer.digest for layer in layers]}
     encoded = json.dumps({**config, "rootfs": root, **(facts or {})}).encode()
@@ -304,8 +317,41 @@ def _merge_parameters(store: Store, layers: list[Layer], wanted: Modelfile) -> N
     layers.append(store.add_bytes("params", json.dumps(values).encode()))
 
 
+def _order(wanted: Modelfile, folder: Path) -> tuple[Base, Path | None]:
+    """Return the base, and the file of the tower: the lines of both may come in any order."""
+    if wanted.projector is None:
+        return wanted.base, None
+    tower = folder / Path(wanted.projector).expanduser()
+    if tower.is_file() and is_tower(tower):
+        return wanted.base, tower
+    first = folder / Path(str(wanted.base)).expanduser()
+    if isinstance(wanted.base, str) and first.is_file() and is_tower(first):
+        return wanted.projector, first
+    raise StoreError(
+        f"FROM {wanted.base}, FROM {wanted.projector}: neither is a tower; needs a model, and at "
+        "most the mmproj file of its tower"
+    )
+
+
+def _require_fitting_tower(tower: Path, store: Store, layers: list[Layer]) -> None:
+    """Raise if a tower's rows have not the width of the model among the layers."""
+    models = [layer for layer in layers if layer.kind == "model"]
+    if not models:
+        return
+    if not store.has(models[0]):
+        raise BlobMissing(f"blob {models[0].digest} is missing or has another size")
+    with open_gguf(store.blob(models[0].digest), check_types=False) as base:
+        try:
+            require_fitting_tower(tower, base)
+        except ModelError as error:
+            text = str(error).replace(base.path.name, "the model")
+            raise StoreError(f"FROM {text}") from error
+
+
 def _tower_layers(store: Store, path: Path, report: Callable[[str], None]) -> list[Layer]:
     """Return the layer of the only mmproj file in the folder that fits a model; else none."""
+    if not path.is_file():
+        return []
     with open_gguf(path, check_types=False) as file:
         found = find_towers(file)
     if len(found) > 1:
@@ -329,7 +375,7 @@ def _base(
     path = folder / Path(base).expanduser()
     if path.is_file():
         layer, config = _gguf(store, "model", path, report)
-        return [layer, *_tower_layers(store, path, report)], config
+        return [layer], config
     if path.is_dir():
         if (path / "config.json").is_file():
             how = f"`wgpu-backend create OUT.gguf {base}` makes a GGUF file of it"

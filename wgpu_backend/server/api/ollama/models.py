@@ -19,7 +19,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from wgpu_backend.engine.adapters import check_lora
-from wgpu_backend.errors import BackendError, StoreError
+from wgpu_backend.errors import StoreError
 from wgpu_backend.files.gguf.reader import PART_NAME, open_gguf
 from wgpu_backend.files.store.files import draft, settle, sha256
 from wgpu_backend.files.store.manifest import digest_hex
@@ -29,11 +29,16 @@ from wgpu_backend.files.store.pull import Progress, Puller
 from wgpu_backend.files.store.push import Pusher
 from wgpu_backend.files.store.store import Entry, Store, free_bytes
 from wgpu_backend.files.store.stored import Stored, create, details
+from wgpu_backend.files.tower_files import is_tower
 from wgpu_backend.images.folder import INDEX
 from wgpu_backend.server.core import schema
 from wgpu_backend.server.core.body import Fields
 from wgpu_backend.server.core.endpoint import Endpoint
-from wgpu_backend.server.core.model_capabilities import read_blob_capabilities, read_capabilities
+from wgpu_backend.server.core.model_capabilities import (
+    find_files,
+    list_capabilities,
+    read_capabilities,
+)
 from wgpu_backend.server.core.request import RequestError
 from wgpu_backend.server.core.request_log import get_record
 from wgpu_backend.server.core.schema import Field
@@ -67,7 +72,9 @@ _CREATE = {
     **_NAMES,
     **schema.ignore_fields("renderer", "parser", "requires", "info"),
     "from": Field((str,), "a model to begin with"),
-    "files": Field((dict,), "digests of blobs by names of files, a GGUF file's or its parts'"),
+    "files": Field(
+        (dict,), "digests of blobs by names of files: a GGUF file's or its parts', an mmproj file's"
+    ),
     "adapters": Field((dict,), "digests of LoRA adapters by names of files"),
     "template": schema.TEXT,
     "license": Field((str, list)),
@@ -254,18 +261,7 @@ def _show_pipeline(name: str, folder: Path) -> dict[str, Any]:
 
 
 def _describe_entry(store: Store, entry: Entry) -> dict[str, Any]:
-    models = entry.manifest.of_kind("model")
-    path = store.blob(models[0].digest) if models else None
-    towers = [store.blob(layer.digest) for layer in entry.manifest.of_kind("projector")]
-    return _describe_model(entry, details(store, entry), path, *towers[:1])
-
-
-def _list_capabilities(path: Path | None, projector: Path | None) -> list[str]:
-    """Return the capabilities of a model; none if its file is missing or damaged."""
-    try:
-        return [] if path is None else [*read_blob_capabilities(path, projector)]
-    except (BackendError, OSError):
-        return []
+    return _describe_model(entry, details(store, entry), *find_files(store, entry))
 
 
 def _describe_model(
@@ -282,7 +278,7 @@ def _describe_model(
         "size": entry.manifest.size,
         "digest": entry.digest,
         "details": facts,
-        "capabilities": _list_capabilities(path, projector),
+        "capabilities": list_capabilities(path, projector),
     }
 
 
@@ -315,7 +311,16 @@ def _show(stored: Stored, *, verbose: bool) -> dict[str, Any]:
     }
     if stored.license:
         made["license"] = stored.license
+    if stored.projector is not None:
+        made["projector_info"] = _describe_tower(stored.projector, verbose=verbose)
     return made
+
+
+def _describe_tower(path: Path, *, verbose: bool) -> dict[str, Any]:
+    with open_gguf(path, check_types=False) as file:
+        info = {key: _format_value(value, verbose=verbose) for key, value in file.metadata.items()}
+        info["general.parameter_count"] = sum(math.prod(i.shape) for i in file.tensors.values())
+    return info
 
 
 def _format_parameters(stored: Stored) -> str:
@@ -361,31 +366,46 @@ def _make_modelfile(state: State, fields: Fields) -> Modelfile:
     files: dict[str, Any] = fields.get("files", dict) or {}
     for file, digest in (*files.items(), *adapters.items()):
         get_record().names[state.store.blob(f"sha256:{digest_hex(digest)}").name] = file[:_NAME]
+    base, tower = _find_base(state, fields)
     return Modelfile(
-        _find_base(state, fields),
+        base,
         check_parameters(fields.get("parameters", dict) or {}),
         [str(_find_blob(state, digest)) for digest in adapters.values()],
         fields.texts("license"),
         fields.get("template", str),
         fields.get("system", str),
         [(str(m.get("role")), str(m.get("content", ""))) for m in fields.objects("messages")],
+        tower,
     )
 
 
-def _find_base(state: State, fields: Fields) -> ModelName | Path | tuple[Path, ...]:
-    """Return the source of a new model; a path only if the server itself knows the file."""
-    files: dict[str, object] = fields.get("files", dict) or {}
-    if len(files) > 1 and not all(map(PART_NAME.fullmatch, files)):
+def _find_base(
+    state: State, fields: Fields
+) -> tuple[ModelName | Path | tuple[Path, ...], str | None]:
+    """Return the source of a new model, and its tower's file if there is one.
+
+    The source is a path only if the server itself knows the file.
+    """
+    given: dict[str, object] = fields.get("files", dict) or {}
+    found = {file: _find_blob(state, digest) for file, digest in given.items()}
+    # A part of a split file cannot be opened alone.
+    whole = [file for file in found if not PART_NAME.fullmatch(file)]
+    towers = [str(found.pop(file)) for file in whole if is_tower(found[file])]
+    if len(towers) > 1 or (len(found) > 1 and not all(map(PART_NAME.fullmatch, found))):
         raise RequestError(
-            400, f"files: {len(files)} files, needs one of GGUF or all parts of a split one"
+            400,
+            f"files: {len(given)} files, needs one of GGUF or all parts of a split one, and at "
+            "most one mmproj file",
         )
-    if files:
-        return tuple(_find_blob(state, digest) for digest in files.values())
+    tower = towers[0] if towers else None
+    if found:
+        return tuple(found.values()), tower
     name = fields.text("from")
     if not name:
-        raise RequestError(400, "neither 'from' or 'files' was specified")
+        alone = "files: an mmproj file alone, needs its model in 'files' or 'from'"
+        raise RequestError(400, alone if tower else "neither 'from' or 'files' was specified")
     fixed = state.find_fixed(name)
-    return _find_existing(state, name) if fixed is None else fixed.path
+    return _find_existing(state, name) if fixed is None else fixed.path, tower
 
 
 def _find_blob(state: State, digest: object) -> Path:
