@@ -278,6 +278,24 @@ def test_messages_keep_their_other_parts():
     assert messages[1]["content"] == f"{markers[0]}{markers[1]}a"
 
 
+def test_results_of_tools_are_texts_with_markers():
+    """The template writes the user's picture, and would write the tool's list as Python does."""
+    template = "{% for m in messages %}{% if m.content[0].type == 'image' %}<image>{% endif %}"
+    one, two = {"type": "image", "image": b"1"}, {"type": "image", "image": b"2"}
+    asked = {"type": "text", "text": " what?"}
+    shown = Illustrations(
+        [{"role": "user", "content": [one, asked]}, {"role": "tool", "content": [two, asked]}]
+    )
+    (user, result), markers, numbers = shown.spell(shown.messages, template, "<image>")
+    assert user["content"] == [{"type": "image", "number": 0}, asked]
+    assert isinstance(result["content"], str)
+    [marker] = [each for each in markers if each in result["content"]]
+    assert result["content"] == f"{marker} what?"
+    assert "<image>" in markers
+    assert numbers == [0, 1]
+    assert [shown.parts[number].source for number in numbers] == [b"1", b"2"]
+
+
 def test_place_needs_as_many_markers_as_pictures(model):
     with pytest.raises(OptionError, match=r"2 markers.*<__media__>.*0 were given"):
         place("<__media__><__media__>", [], model.tokenizer)

@@ -524,14 +524,18 @@ def test_inputs_of_vectors_may_be_mixed(client, tokenizer):
 
 
 @pytest.mark.parametrize(
-    ("path", "field"),
-    [("/completion", "prompt"), ("/embedding", "content"), ("/v1/embeddings", "input")],
+    ("path", "field", "why"),
+    [
+        ("/completion", "prompt", "does not support images: it reads text alone"),
+        ("/embedding", "content", "multimodal_data needs one picture"),
+        ("/v1/embeddings", "input", "multimodal_data needs one picture"),
+    ],
 )
-def test_pictures_in_prompts_are_refused(client, path, field):
+def test_pictures_in_prompts_are_refused(client, path, field, why):
     given = {"prompt_string": "a <__media__>", "multimodal_data": ["iVBORw0KGgo="]}
     found = client.post(path, json={field: [given, "a fox"]})
     assert found.status_code == 400
-    assert "multimodal_data is not supported" in found.json()["error"]["message"]
+    assert why in found.json()["error"]["message"]
 
 
 def test_ignored_ends_are_told_as_biases(client):

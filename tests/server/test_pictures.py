@@ -18,6 +18,7 @@ from wgpu_backend.files.store.modelfile import Modelfile
 from wgpu_backend.files.store.names import ModelName
 from wgpu_backend.files.store.store import Store
 from wgpu_backend.files.store.stored import create, open_stored
+from wgpu_backend.server.core.defaults import ModelDefaults
 from wgpu_backend.server.worker.messages import LoadSpec
 from wgpu_backend.server.worker.remote import open_worker
 
@@ -172,6 +173,150 @@ def test_a_bad_picture_is_a_400_that_says_why(client, data, why):
 def test_what_cannot_be_read_is_refused(client, path, body, why):
     found = client.post(path, json={"model": "eyes", **body})
     assert (found.status_code, why in found.text) == (400, True), found.text
+
+
+def test_llama_server_s_prompts_have_pictures_at_markers(client):
+    text = f"<|user|><__media__>{ASK}<|end|><|assistant|>"
+    asks = [{"prompt_string": text, "multimodal_data": [each]} for each in (RED, BLUE)]
+    body = {"temperature": 0, "n_predict": 4}
+    found = post(client, "/completion", prompt=asks[0], **body)
+    assert (found["content"], found["stop_type"]) == ("Red.", "eos")
+    # 36 rows of the picture, the text, and its begin token.
+    assert found["tokens_evaluated"] > 36
+    several = post(client, "/completion", prompt=[*asks, "One day"], **body)
+    assert [each["content"] for each in several[:2]] == ["Red.", "Blue."]
+    pieces = client.post("/completion", json={"model": "eyes", "stream": True, "prompt": asks[1]})
+    assert '"content": "Blue"' in pieces.text
+    completed = post(client, "/v1/completions", prompt=[asks[1]], temperature=0, max_tokens=4)
+    assert completed["choices"][0]["text"] == "Blue."
+
+
+@pytest.mark.parametrize(
+    ("prompt", "why"),
+    [
+        ({"prompt_string": "a", "multimodal_data": [RED]}, "has 1 items, prompt_string 0 markers"),
+        (
+            {"prompt_string": "<__media__><__media__>", "multimodal_data": [RED]},
+            "has 1 items, prompt_string 2 markers",
+        ),
+        ({"prompt_string": "<__media__>", "multimodal_data": RED}, "needs a list"),
+        ({"prompt_string": [1], "multimodal_data": [RED]}, "prompt_string: '[1]', needs a string"),
+        (
+            {"prompt_string": "<__media__>", "multimodal_data": [RED[:200]]},
+            "picture of 150 bytes: damaged image",
+        ),
+        ({"prompt_string": "<__media__>", "multimodal_data": [5]}, "multimodal_data[0]: '5'"),
+        (
+            {"prompt_string": "<__media__>", "multimodal_data": ["http://a/b.png"]},
+            "is not fetched by this server",
+        ),
+    ],
+)
+def test_wrong_multimodal_data_is_a_400(client, prompt, why):
+    found = client.post("/completion", json={"model": "eyes", "prompt": prompt})
+    assert (found.status_code, why in found.text) == (400, True), found.text
+
+
+def test_multimodal_data_for_a_model_of_texts_is_a_400(client):
+    prompt = {"prompt_string": "<__media__>", "multimodal_data": [RED]}
+    found = client.post("/completion", json={"model": "tale", "prompt": prompt})
+    why = '"tale:latest" does not support images: it reads text alone'
+    assert (found.status_code, why in found.json()["error"]["message"]) == (400, True), found.text
+
+
+def test_lists_of_models_name_what_they_read(client):
+    props = client.get("/props", params={"model": "eyes"}).json()
+    assert props["modalities"] == {"vision": True, "audio": False}
+    assert props["media_marker"] == "<__media__>"
+    listed = client.get("/v1/models").json()["data"]
+    assert {each["id"]: each["capabilities"] for each in listed} == {
+        "eyes:latest": ["completion", "vision"],
+        "tale:latest": ["completion"],
+        "actor:latest": ["completion", "tools", "thinking", "insert"],
+        "pictures": ["image"],
+    }
+    one = client.get("/v1/models/eyes").json()
+    assert one["capabilities"] == ["completion", "vision"]
+
+
+# The bundled template, which also writes results of tools, as texts alone.
+WITH_RESULTS = (
+    "{{ bos_token }}{% for m in messages %}{% if m.role == 'tool' %}"
+    "{{ '<|user|>' + m.content + '<|end|>' }}"
+    "{% elif m.role == 'user' %}{{ '<|user|>' }}{% if m.content is string %}{{ m.content }}"
+    "{% else %}{% for part in m.content %}{% if part.type == 'image' %}{{ '<image>' }}"
+    "{% else %}{{ part.text }}{% endif %}{% endfor %}{% endif %}{{ '<|end|>' }}"
+    "{% endif %}{% endfor %}{{ '<|assistant|>' }}"
+)
+
+
+@pytest.fixture(scope="module")
+def tooled(tmp_path_factory):
+    more = {"default_model": "eyes", "defaults": ModelDefaults(WITH_RESULTS)}
+    fixed = {"eyes": make_bundled_entry("eyes")}
+    with client_of(tmp_path_factory.mktemp("tooled"), fixed=fixed, **more) as client:
+        yield client
+
+
+def test_results_of_tools_have_pictures(tooled):
+    """One picture of the user's in the template's own way, and one that a tool returned."""
+    image = {"type": "image_url", "image_url": {"url": URL}}
+    function = {"name": "look", "arguments": "{}"}
+    call = {"id": "c1", "type": "function", "function": function}
+    blue = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{BLUE}"}}
+    said = [
+        {"role": "user", "content": [image, {"type": "text", "text": "Look."}]},
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {
+            "role": "tool",
+            "tool_call_id": "c1",
+            "content": [blue, {"type": "text", "text": ASK}],
+        },
+    ]
+    found = post(tooled, "/v1/chat/completions", messages=said, temperature=0, max_tokens=4)
+    assert found["usage"]["prompt_tokens"] > 72
+    # Without the user's, the answer is about the tool's.
+    alone = [{"role": "user", "content": "Look."}, *said[1:]]
+    found = post(tooled, "/v1/chat/completions", messages=alone, temperature=0, max_tokens=4)
+    assert found["choices"][0]["message"]["content"] == "Blue."
+
+
+def test_anthropic_s_and_responses_results_have_pictures(tooled):
+    source = {"type": "base64", "media_type": "image/png", "data": BLUE}
+    blocks = [{"type": "image", "source": source}, {"type": "text", "text": ASK}]
+    used = {"type": "tool_use", "id": "t1", "name": "look", "input": {}}
+    result = {"type": "tool_result", "tool_use_id": "t1", "content": blocks}
+    said = [*user({"type": "text", "text": "Look."}), {"role": "assistant", "content": [used]}]
+    more = {"max_tokens": 4, "temperature": 0}
+    found = post(tooled, "/v1/messages", messages=[*said, *user(result)], **more)
+    assert found["content"] == [{"type": "text", "text": "Blue."}]
+    output = [
+        {"type": "input_image", "image_url": f"data:image/png;base64,{BLUE}"},
+        {"type": "input_text", "text": ASK},
+    ]
+    items = [
+        *user({"type": "input_text", "text": "Look."}),
+        {"type": "function_call", "call_id": "t1", "name": "look", "arguments": "{}"},
+        {"type": "function_call_output", "call_id": "t1", "output": output},
+    ]
+    found = post(tooled, "/v1/responses", input=items, temperature=0, max_output_tokens=4)
+    assert found["output"][0]["content"][0]["text"] == "Blue."
+
+
+def test_a_result_that_is_an_error_keeps_its_picture(tooled):
+    source = {"type": "base64", "media_type": "image/png", "data": RED}
+    blocks = [{"type": "text", "text": "late"}, {"type": "image", "source": source}]
+    used = {"type": "tool_use", "id": "t1", "name": "look", "input": {}}
+    result = {"type": "tool_result", "tool_use_id": "t1", "content": blocks, "is_error": True}
+    said = [
+        *user({"type": "text", "text": "Look."}),
+        {"role": "assistant", "content": [used]},
+        *user(result),
+    ]
+    body = {"model": "eyes", "messages": said}
+    counted = tooled.post("/v1/messages/count_tokens", json=body)
+    assert counted.status_code == 200, counted.text
+    assert counted.json()["input_tokens"] > 36
 
 
 def test_a_created_model_keeps_its_tower(tmp_path):

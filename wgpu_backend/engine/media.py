@@ -422,15 +422,19 @@ class Illustrations:
         reads = _READS_PARTS.search(template) is not None
         own = reads and placeholder is not None and placeholder in template
         numbers: list[int] = []
+        markers = [placeholder] if own and placeholder else []
         made: list[Message] = []
         for message in messages:
             content = message.get("content")
             parts = cast("list[Message]", content) if isinstance(content, list) else []
             found = [cast("int", part["number"]) for part in parts if _kind(part)]
             numbers += found
-            if not found or own:
+            # Templates write results of tools as texts, and few look for pictures in them.
+            is_result = message.get("role") == "tool"
+            if not found or (own and not is_result):
                 made.append(message)
                 continue
+            markers += map(self._marker, found)
             spelled = [
                 {"type": "text", "text": self._marker(cast("int", part["number"]))}
                 if _kind(part)
@@ -438,8 +442,7 @@ class Illustrations:
                 for part in parts
             ]
             whole = "".join(str(part.get("text", "")) for part in spelled)
-            made.append({**message, "content": spelled if reads else whole})
-        markers = [placeholder] if own and placeholder else [self._marker(n) for n in numbers]
+            made.append({**message, "content": spelled if reads and not is_result else whole})
         return made, markers, numbers
 
     def _marker(self, number: int) -> str:

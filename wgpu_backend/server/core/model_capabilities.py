@@ -6,9 +6,10 @@ from functools import lru_cache
 from pathlib import Path
 
 from wgpu_backend.engine.speech.tokens import ARCHITECTURES
-from wgpu_backend.errors import ModelError
+from wgpu_backend.errors import BackendError, ModelError
 from wgpu_backend.files.gguf.one_file import own_tower, text_part
 from wgpu_backend.files.gguf.reader import GGUFFile, open_gguf
+from wgpu_backend.files.store.store import Entry, Store
 from wgpu_backend.files.tower_files import open_tower
 from wgpu_backend.nn.decoder import Decoder
 from wgpu_backend.nn.model import Model, model_class
@@ -68,6 +69,23 @@ def takes_sound(path: Path) -> bool:
         return TRANSCRIPTION in read_blob_capabilities(path)
     except (ModelError, OSError):
         return False
+
+
+def find_files(store: Store, entry: Entry) -> tuple[Path | None, Path | None]:
+    """Return the blobs of a model and of its tower in a store; None for each that it lacks."""
+    models, towers = (
+        [store.blob(layer.digest) for layer in entry.manifest.of_kind(kind)]
+        for kind in ("model", "projector")
+    )
+    return models[0] if models else None, towers[0] if towers else None
+
+
+def list_capabilities(path: Path | None, projector: Path | None) -> list[str]:
+    """Return the capabilities of a model; none if its file is missing or damaged."""
+    try:
+        return [] if path is None else [*read_blob_capabilities(path, projector)]
+    except (BackendError, OSError):
+        return []
 
 
 @lru_cache(maxsize=1024)

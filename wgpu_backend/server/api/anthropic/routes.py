@@ -436,9 +436,13 @@ def _read_image(block: Fields) -> dict[str, Any]:
 
 def _convert_result(block: Fields, names: Mapping[str, str]) -> ChatMessage:
     call = block.require("tool_use_id")
-    content = _read_text(block.get("content", str, list), "messages: tool_result")
+    given, where = block.get("content", str, list), "messages: tool_result"
+    parts = [given or ""] if isinstance(given, str | None) else _read_blocks(given, where)
+    texts = [part for part in parts if isinstance(part, str)]
     if block.switch("is_error", default=False):
-        content = dump_arguments({"error": content})
+        error = dump_arguments({"error": "\n".join(texts)})
+        parts = [error, *(part for part in parts if not isinstance(part, str))]
+    content = join_parts(parts)
     message: ChatMessage = {"role": "tool", "tool_call_id": call, "content": content}
     return {**message, "name": names[call]} if call in names else message
 
@@ -447,19 +451,29 @@ def _read_text(content: object, where: str) -> str:
     """Return the text of a string or of text blocks."""
     if isinstance(content, str) or content is None:
         return content or ""
-    texts: list[str] = []
-    for block in cast("list[object]", content):
+    blocks = _read_blocks(cast("list[object]", content), where, pictures=False)
+    return "\n".join(map(str, blocks))
+
+
+def _read_blocks(
+    blocks: list[object], where: str, *, pictures: bool = True
+) -> list[str | dict[str, Any]]:
+    """Return the texts of blocks, and pictures as parts of a message where they are allowed."""
+    found: list[str | dict[str, Any]] = []
+    for block in blocks:
         fields = Fields(_require_object(block, where), where=f"{where}.")
         match kind := fields.require("type"):
             case "text":
-                texts.append(fields.text("text"))
+                found.append(fields.text("text"))
+            case "image" if pictures:
+                found.append(_read_image(fields))
             case "document" | "search_result":
-                texts.append(_read_document(fields))
+                found.append(_read_document(fields))
             case "tool_reference":
                 ignore(f"{where}: {kind}", "all tools are given with the request")
             case _:
                 raise _make_block_error(kind)
-    return "\n".join(texts)
+    return found
 
 
 def _is_provider_block(kind: str) -> bool:

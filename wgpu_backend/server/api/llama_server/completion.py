@@ -16,7 +16,7 @@ from wgpu_backend.engine.batching.results import Finish, TokenLogprob
 from wgpu_backend.server.api import peer_fields
 from wgpu_backend.server.api.llama_server import sampling
 from wgpu_backend.server.api.llama_server.infill import Gap
-from wgpu_backend.server.api.llama_server.prompts import parse_biases, parse_prompts
+from wgpu_backend.server.api.llama_server.prompts import ParsedPrompt, parse_biases, parse_prompts
 from wgpu_backend.server.api.llama_server.sampling import DEFAULTS
 from wgpu_backend.server.api.ollama.routes import format_logprob
 from wgpu_backend.server.core import schema
@@ -55,7 +55,10 @@ _SAMPLING = {
     "response_fields": Field((list,), "paths of the fields to return; default all"),
 }  # fmt: skip
 _PROMPT = Field(
-    (str, list, dict), "a text, tokens, both mixed, or several prompts", required=True, empty=True
+    (str, list, dict),
+    "a text, tokens, both mixed, several prompts, or prompt_string with multimodal_data",
+    required=True,
+    empty=True,
 )
 _COMPLETION = {**_SAMPLING, "prompt": _PROMPT}
 _INFILL = {
@@ -87,14 +90,14 @@ def endpoints(state: State) -> list[Endpoint]:
     ]
 
 
-def _read_prompts(fields: Fields, loaded: Loaded) -> tuple[list[list[int]], bool]:
+def _read_prompts(fields: Fields, loaded: Loaded) -> tuple[list[ParsedPrompt], bool]:
     given = fields.get("prompt", str, list, dict)
     if isinstance(given, str):
         require_short(given, loaded)
     return parse_prompts(given, loaded.model.tokenizer)
 
 
-def _read_gap(fields: Fields, loaded: Loaded) -> tuple[list[list[int]], bool]:
+def _read_gap(fields: Fields, loaded: Loaded) -> tuple[list[ParsedPrompt], bool]:
     files: list[tuple[str, str]] = []
     for number, item in enumerate(fields.objects("input_extra")):
         extra = Fields(item, _EXTRA, f"input_extra[{number}].")
@@ -103,7 +106,7 @@ def _read_gap(fields: Fields, loaded: Loaded) -> tuple[list[list[int]], bool]:
     gap = Gap(prefix, suffix, fields.text("prompt"), files)
     limit: int = peer_fields.read_sampling(fields).get("num_predict", -1)
     model = loaded.model
-    return [gap.tokens(model.tokenizer, model.num_ctx, limit)], False
+    return [ParsedPrompt(gap.tokens(model.tokenizer, model.num_ctx, limit))], False
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,12 +189,12 @@ def _request_next(
 
 
 def _make_request(
-    fields: Fields, loaded: Loaded, asked: _TextOptions, tokens: Sequence[int]
+    fields: Fields, loaded: Loaded, asked: _TextOptions, prompt: ParsedPrompt
 ) -> CompletionRequest:
     own = loaded.stored.parameters
     request = CompletionRequest(
         None,
-        tokens,
+        prompt.given,
         asked.options,
         # The parameters of the model's file come before llama-server's defaults.
         {name: value for name, value in DEFAULTS.items() if name not in own},
@@ -205,6 +208,7 @@ def _make_request(
             "progress": needs_progress(fields),
         },
         slot=schema.parse_slot(fields.get("id_slot", int)),
+        media=prompt.media,
     )
     return peer_fields.apply_peer_fields(fields, request)
 

@@ -1,18 +1,29 @@
-"""Prompts as llama-server takes them: texts, tokens, both mixed, and several at once."""
+"""Prompts as llama-server takes them: texts, tokens, both mixed, with pictures, or several."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, cast
 
+from wgpu_backend.engine.media import MARKER, Part
+from wgpu_backend.server.core.media import guess_part
 from wgpu_backend.server.core.request import RequestError
 from wgpu_backend.text.tokenizer import Tokenizer
 
 _NEEDED = "needs a string, token ids, or a list of such"
 
 
-def parse_prompts(given: Any, tokenizer: Tokenizer) -> tuple[list[list[int]], bool]:  # noqa: ANN401
-    """Return the tokens of each prompt, and whether the prompts came in a list.
+@dataclass(frozen=True, slots=True)
+class ParsedPrompt:
+    """The tokens of a prompt; or its text, and the pictures and sounds of its markers."""
+
+    given: str | list[int]
+    media: Sequence[Part] = ()
+
+
+def parse_prompts(given: Any, tokenizer: Tokenizer) -> tuple[list[ParsedPrompt], bool]:  # noqa: ANN401
+    """Return each prompt, and whether the prompts came in a list.
 
     Raises
     ------
@@ -27,17 +38,36 @@ def parse_prompts(given: Any, tokenizer: Tokenizer) -> tuple[list[list[int]], bo
     return [_parse_prompt(given, tokenizer)], False
 
 
-def _parse_prompt(given: Any, tokenizer: Tokenizer) -> list[int]:  # noqa: ANN401
+def _parse_prompt(given: Any, tokenizer: Tokenizer) -> ParsedPrompt:  # noqa: ANN401
     if isinstance(given, dict):
         parts = cast("dict[str, Any]", given)
-        if parts.get("multimodal_data"):
-            raise RequestError(400, "prompt: multimodal_data is not supported")
         given = parts.get("prompt_string")
+        if parts.get("multimodal_data"):
+            return _parse_illustrated(given, parts["multimodal_data"])
     if given == "":
-        return tokenize_empty(tokenizer)
+        return ParsedPrompt(tokenize_empty(tokenizer))
     if not isinstance(given, str | list) or not given:
         raise RequestError(400, f"prompt: {str(cast('object', given))[:40]!r}, {_NEEDED}")
-    return tokenize_mixed(cast("str | list[object]", given), tokenizer)
+    return ParsedPrompt(tokenize_mixed(cast("str | list[object]", given), tokenizer))
+
+
+def _parse_illustrated(text: object, data: object) -> ParsedPrompt:
+    """Return a prompt with pictures and sounds, one for each marker of its text."""
+    if not isinstance(text, str):
+        raise RequestError(400, f"prompt: prompt_string: {str(text)[:40]!r}, needs a string")
+    if not isinstance(data, list):
+        raise RequestError(400, f"prompt: multimodal_data: {str(data)[:40]!r}, needs a list")
+    media = [
+        guess_part(f"prompt: multimodal_data[{number}]", each)
+        for number, each in enumerate(cast("list[object]", data))
+    ]
+    if (count := text.count(MARKER)) != len(media):
+        raise RequestError(
+            400,
+            f"prompt: multimodal_data has {len(media)} items, prompt_string {count} markers "
+            f"{MARKER}; needs one for each",
+        )
+    return ParsedPrompt(text, media)
 
 
 def tokenize_empty(tokenizer: Tokenizer) -> list[int]:

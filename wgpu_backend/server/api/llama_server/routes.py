@@ -9,6 +9,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from wgpu_backend.engine.arguments import conversation
+from wgpu_backend.engine.media import MARKER
 from wgpu_backend.errors import TemplateError
 from wgpu_backend.server.api.embeddings import compute_embeddings
 from wgpu_backend.server.api.llama_server.prompts import check_token, tokenize_mixed
@@ -214,7 +215,8 @@ def _make_properties(loaded: Loaded, alias: str, version: str) -> dict[str, Any]
         "bos_token": _spell(model.tokenizer, model.tokenizer.bos_id),
         "eos_token": _spell(model.tokenizer, model.tokenizer.eos_id),
         "chat_template": "" if template is None else template.source,
-        "modalities": {"vision": False, "audio": False},
+        "modalities": {"vision": "image" in model.takes, "audio": "audio" in model.takes},
+        "media_marker": MARKER,
         "build_info": f"wgpu-backend {version}",
         "is_sleeping": False,
     }

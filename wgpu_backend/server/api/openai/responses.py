@@ -480,7 +480,7 @@ def _add_item(item: Fields, found: list[ChatMessage]) -> None:
             role = item.require("role")
             if role not in _ROLES:
                 raise RequestError(400, f"input: role {role[:40]!r}, needs {', '.join(_ROLES)}")
-            _add_message(found, _ROLES[role], _read_content(item))
+            _add_message(found, _ROLES[role], _read_content(item, "content"))
         case "reasoning":
             thought = _read_text(item, "content") or _read_text(item, "summary")
             _add_text(_get_assistant_message(found), "reasoning_content", thought)
@@ -541,19 +541,19 @@ def _convert_output(item: Fields, found: list[ChatMessage]) -> ChatMessage:
     message: ChatMessage = {
         "role": "tool",
         "tool_call_id": call,
-        "content": _read_text(item, "output"),
+        "content": _read_content(item, "output"),
     }
     calls = [each for message in found for each in message.get("tool_calls", ())]
     names = [each["function"]["name"] for each in calls if each["id"] == call]
     return {**message, "name": names[-1]} if names else message
 
 
-def _read_content(item: Fields) -> MessageContent:
-    """Return the content of a message, with its pictures and sounds as parts."""
-    given = item.get("content", str, list)
+def _read_content(item: Fields, name: str) -> MessageContent:
+    """Return the content of a message or output, with its pictures and sounds as parts."""
+    given = item.get(name, str, list)
     if isinstance(given, str) or given is None:
         return given or ""
-    return join_parts([_read_part(part, "content", media=True) for part in item.objects("content")])
+    return join_parts([_read_part(part, name, media=True) for part in item.objects(name)])
 
 
 def _read_text(item: Fields, name: str) -> str:

@@ -10,6 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Sequence
 from functools import partial
 from itertools import accumulate
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from wgpu_backend.engine.batching.results import TokenLogprob, Usage
+from wgpu_backend.files.store.stored import Stored
 from wgpu_backend.server.api.embeddings import compute_embeddings
 from wgpu_backend.server.api.ollama.routes import format_logprob, format_logprobs
 from wgpu_backend.server.api.openai.schema import (
@@ -37,6 +39,7 @@ from wgpu_backend.server.core.completion import (
     count_prompt,
 )
 from wgpu_backend.server.core.endpoint import Endpoint
+from wgpu_backend.server.core.model_capabilities import find_files, list_capabilities
 from wgpu_backend.server.core.model_pool import Loaded
 from wgpu_backend.server.core.request import CompletionRequest, RequestError
 from wgpu_backend.server.core.sse import encode_data
@@ -93,9 +96,9 @@ def endpoints(state: State) -> list[Endpoint]:
     async def model(request: Request, _: Fields) -> Response:
         name = request.path_params["name"]
         if name in state.image_queue:
-            return JSONResponse(_describe_model(name, state.image_queue.models().get(name, 0)))
-        found = await run_in_threadpool(state.find, name)
-        return JSONResponse(_describe_model(name, found.entry.modified))
+            return JSONResponse(_describe_pipeline(name, state.image_queue.models().get(name, 0)))
+        found = await run_in_threadpool(lambda: _describe_stored(state.find(name)))
+        return JSONResponse(found)
 
     sse = "text/event-stream"
     return [
@@ -121,23 +124,22 @@ def endpoints(state: State) -> list[Endpoint]:
 
 def _list_models(state: State) -> list[dict[str, Any]]:
     """List all models; the server's own has its aliases and tags."""
-    fixed = [each.entry for each in state.settings.fixed.values()]
-    entries = [*fixed, *state.store.entries()]
-    found = [_describe_model(str(entry.name), entry.modified) for entry in entries]
+    store = state.store
+    found = [_describe_stored(each) for each in state.settings.fixed.values()]
+    found += [
+        _describe_model(str(entry.name), entry.modified, *find_files(store, entry))
+        for entry in store.entries()
+    ]
     if (state.settings.aliases or state.settings.tags) and (own := state.find_default()):
         name, extra = str(own.entry.name), _list_aliases(state)
         found = [{**each, **extra} if each["id"] == name else each for each in found]
-    return [*found, *(_describe_model(*each) for each in state.image_queue.models().items())]
+    return [*found, *(_describe_pipeline(*each) for each in state.image_queue.models().items())]
 
 
 def _list_own_model(state: State) -> list[dict[str, Any]]:
     """List the model that answers under any name; nothing if it was removed."""
     own = state.find_default()
-    return (
-        [{**_describe_model(state.own_name, own.entry.modified), **_list_aliases(state)}]
-        if own
-        else []
-    )
+    return [{**_describe_stored(own), "id": state.own_name, **_list_aliases(state)}] if own else []
 
 
 def _list_aliases(state: State) -> dict[str, Any]:
@@ -145,9 +147,23 @@ def _list_aliases(state: State) -> dict[str, Any]:
     return {"aliases": sorted(settings.aliases), "tags": sorted(settings.tags)}
 
 
-def _describe_model(name: str, modified: float) -> dict[str, Any]:
+def _describe_stored(stored: Stored) -> dict[str, Any]:
+    entry = stored.entry
+    return _describe_model(str(entry.name), entry.modified, stored.path, stored.projector)
+
+
+def _describe_pipeline(name: str, modified: float) -> dict[str, Any]:
+    return {**_describe_model(name, modified), "capabilities": ["image"]}
+
+
+def _describe_model(
+    name: str, modified: float, path: Path | None = None, projector: Path | None = None
+) -> dict[str, Any]:
     owner = name.partition("/")[0] if "/" in name else "library"
-    return {"id": name, "object": "model", "created": int(modified), "owned_by": owner}
+    can = list_capabilities(path, projector)
+    made = {"id": name, "object": "model", "created": int(modified), "owned_by": owner}
+    # In Ollama's words; OpenAI's list has no such field.
+    return {**made, "capabilities": can}
 
 
 def _encode_vector(vector: list[float], encoding: str) -> object:

@@ -214,4 +214,5 @@ def make_prompt_requests(
     for text in [given] if isinstance(given, str) else given:
         if isinstance(text, str):
             require_short(text, loaded)
-    return [replace(request, prompt=tokens) for tokens in parse_prompts(given, tokenizer)[0]]
+    prompts, _ = parse_prompts(given, tokenizer)
+    return [replace(request, prompt=each.given, media=each.media) for each in prompts]
