@@ -12,6 +12,7 @@ import wgpu_backend
 from tests.patience import PATIENCE, until
 from tests.text.grammar.walks import fits, random_schema
 from wgpu_backend import Engine, Grammar, Request
+from wgpu_backend.engine.batching import completion, step
 from wgpu_backend.engine.batching.constrained import Masking
 from wgpu_backend.errors import GrammarError, OptionError
 
@@ -103,6 +104,95 @@ def test_the_text_is_the_same_whoever_is_beside(path, full):
         alone = [engine.submit(each).result(PATIENCE).choices[0].tokens for each in requests]
         made = [engine.submit(each) for each in requests]
         assert [each.result(PATIENCE).choices[0].tokens for each in made] == alone
+
+
+# A long text, then certain text, then a short text and certain text again.
+LONG = Grammar.regex("[a-h ]{9} once there was a fox[1-8]{2} and a lantern[a-h]{6}")
+ASKED = [
+    {"grammar": LONG},
+    {"grammar": LONG, "logprobs": 2},
+    {"grammar": MOVE, "stop": " "},
+    {"grammar": LONG, "max_tokens": 9},
+    {"grammar": NAMED, "n": 2},
+    {"grammar": None, "max_tokens": 25},
+]
+
+
+def answers(model, calm, monkeypatch, *, together):
+    """Make the answers of `ASKED`, each alone or all at once."""
+    monkeypatch.setattr(completion, "CALM", calm)
+    with Engine(model, prefix_cache=False) as engine:
+        found, made = [], []
+        for number, asked in enumerate(ASKED):
+            options = [HOT, PENALISED, ON_HOST, {"temperature": 0}][number % 4]
+            asked = {"ignore_eos": True, "max_tokens": 60, **asked}
+            made.append(engine.complete("the", options={**options, "seed": number}, **asked))
+            if not together:
+                found.append(made[-1].result(PATIENCE))
+        found = found or [each.result(PATIENCE) for each in made]
+        chosen = [[choice.tokens for choice in each.choices] for each in found]
+        chances = [each.choices[0].logprobs for each in found]
+        return chosen, chances
+
+
+@pytest.fixture
+def deep(model, monkeypatch):
+    """A model with two steps in flight, as devices have them."""
+    monkeypatch.setattr(model, "depth", 2)
+    return model
+
+
+@pytest.mark.parametrize("together", [False, True])
+def test_a_pass_ahead_of_a_mask_leaves_answers_as_they_are(deep, monkeypatch, together):
+    never, _ = answers(deep, 1 << 30, monkeypatch, together=together)
+    undecided, decide = [], step.Late.decide
+
+    def counting(late, constrained):
+        known = [id(each) in late.masks for each in late.rows if each.is_undecided]
+        undecided.append(not all(known))
+        decide(late, constrained)
+
+    monkeypatch.setattr(step.Late, "decide", counting)
+    for calm in (0, 2):
+        chosen, chances = answers(deep, calm, monkeypatch, together=together)
+        assert chosen == never
+        assert [len(each) for each in chances] == [0, len(chosen[1][0]), 0, 0, 0, 0]
+        assert any(undecided)
+
+
+def test_a_grammar_keeps_pace_with_requests_without(deep):
+    """Its passes are ahead as theirs are, so both are in each pass."""
+    text = Grammar.regex("[a-h ]{200}")
+    with Engine(deep, prefix_cache=False) as engine:
+        engine.complete("the", grammar=text, max_tokens=1).result(PATIENCE)  # compiles it
+        before = engine.status().steps
+        asked = {"options": HOT, "max_tokens": 40, "ignore_eos": True}
+        made = [engine.complete("the", grammar=each, **asked) for each in (text, None, text)]
+        assert [each.result(PATIENCE).usage.completion_tokens for each in made] == [40] * 3
+        assert engine.status().steps - before <= 52
+
+
+def test_certain_text_after_a_long_text_costs_one_pass_more(deep):
+    text = Grammar.regex("[a-h]{20} once there was a fox and a lantern")
+    with Engine(deep, prefix_cache=False) as engine:
+        before = engine.status().steps
+        made = engine.complete("the", options=HOT, grammar=text).result(PATIENCE)
+        letters = len(made.choices[0].tokens)
+        assert re.fullmatch(text.text, made.text)
+        assert engine.status().steps - before <= min(letters, 20) + 3
+
+
+def test_a_request_is_cancelled_while_its_pass_waits_for_a_mask(deep, monkeypatch):
+    text = Grammar.regex("[a-h ]{2000}")
+    with Engine(deep, prefix_cache=False) as engine:
+        made = [engine.complete("the", options=HOT, grammar=text) for _ in range(2)]
+        for count, _ in enumerate(made[0]):
+            if count == 8:
+                made[0].cancel()
+                made[1].cancel()
+        assert [each.result(PATIENCE).finish.reason for each in made] == ["cancelled"] * 2
+        again = engine.complete("the", options=HOT, grammar=MOVE, ignore_eos=True)
+        assert re.fullmatch(MOVE.text, again.result(PATIENCE).text)
 
 
 @pytest.mark.parametrize("way", WAYS)

@@ -35,6 +35,9 @@ from wgpu_backend.text.grammar import Matcher, apply_mask
 from wgpu_backend.text.tokenizer import Tokenizer
 
 Outcome = Literal["finished", "cancelled", "failed"]
+# Tokens without a forced one after them, before a pass is submitted ahead of a token with a
+# grammar: a forced token makes the choice of that pass useless, and most stand between short texts.
+CALM = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +126,9 @@ class Completion:
     trust : int
         Number of draft tokens that are worth verifying; grows when all were accepted.
     constrained : bool
-        Whether the choice has a grammar: each token must be known before the next.
+        Whether the choice has a grammar: each token must be known before the next is chosen.
+    is_undecided : bool
+        Whether a pass is in flight whose token waits for the mask of the grammar.
     paused : bool
         Whether the choice gave up its positions because the cache was full.
     saved : Saved or None
@@ -149,7 +154,7 @@ class Completion:
         self.before = before
         self.tokens = list(ticket.tokens)
         self.sequence, self.slot = -1, -1
-        self.sent = self.ahead = self.made = self.cached = 0
+        self.sent = self.ahead = self.made = self.cached = self._calm = 0
         self.guessed: list[int] = []
         self.trust = MOST_AHEAD
         self.guesses = self.right_guesses = self.drafts = 0
@@ -179,7 +184,7 @@ class Completion:
         self._ends = self._stops_at | model.tokenizer.eog_ids
         if not ticket.request.ignore_eos:
             self._stops_at = self._ends
-        self.constrained = ticket.matcher is not None
+        self.constrained, self.is_undecided = ticket.matcher is not None, False
         self._scores_prompt = ticket.request.prompt_logprobs and not choice
         self._matcher: Matcher | None = None
         self._masking: Masking | None = None
@@ -310,8 +315,23 @@ class Completion:
         # With a token in flight it can go on only if that token is all that is missing, and if
         # the device can choose the next one.
         wanted = self._limit < 0 or self.made + self.ahead < self._limit
-        waits = self.sampler.on_host or self.constrained
+        waits = self.sampler.on_host or (self.constrained and not self._is_calm)
         return int(wanted and known + self.ahead == 1 and not waits)
+
+    @property
+    def _is_calm(self) -> bool:
+        """Return whether a pass may be submitted before the token with a grammar is known."""
+        return self.ahead == 1 and not self.is_undecided and self._calm >= CALM
+
+    @property
+    def needs_token(self) -> bool:
+        """Return whether the token after all positions in the cache or in flight is unknown."""
+        return not self.finished and len(self.tokens) == self.sent
+
+    def drop_token(self) -> None:
+        """Count the undecided pass as one that chooses no token."""
+        self.ahead -= 1
+        self.is_undecided = False
 
     @property
     def pending_prompt(self) -> int:
@@ -440,7 +460,9 @@ class Completion:
         # Log probabilities need the logits of every token.
         steps = self.ticket.stepwise or self.request.logprobs is not None
         room = 0 if steps else self._room - len(self.tokens)
-        for forced in matcher.forced_tokens()[:room] if room > 0 else ():
+        found = matcher.forced_tokens()[:room] if room > 0 else []
+        self._calm = 0 if found else self._calm + 1
+        for forced in found:
             if not self.finished:
                 matcher.take(forced)
                 self.sampler.put(forced)

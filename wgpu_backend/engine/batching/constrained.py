@@ -5,6 +5,9 @@ while the device computes the logits, which wait in a state for a second, short 
 
     device    pass ──────────────────▶ logits in a state ─ mask, choose ─▶ token
     host      mask of each such row ─▶ write ─────────────┘
+
+The next pass is submitted right after the choice. It reads the token on the device, so the device
+does not wait for the host, which reads the token and makes the next mask meanwhile.
 """
 
 from __future__ import annotations

@@ -468,6 +468,9 @@ class TokenLoop:
             self._fail(each, error)
         if self._drafts.most:
             cut_back(self._runner.cache, step.chosen)
+        if self._in_flight:
+            # The pass after it may have waited for these tokens.
+            self._in_flight[0].late.decide(self._constrained)
         self._pace.count()
 
     def _fail(self, completion: Completion, error: Exception) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 
 from wgpu_backend.engine.batching.completion import Completion
 from wgpu_backend.engine.batching.constrained import NOWHERE as NO_ROW
-from wgpu_backend.engine.batching.constrained import Constrained
+from wgpu_backend.engine.batching.constrained import Constrained, Masking
 from wgpu_backend.engine.runner import NOTHING, SHORTEST, Head, Runner, TimedResult, bucket
 from wgpu_backend.engine.step_sampler import (
     DRAWS,
@@ -45,7 +45,7 @@ class Step:
     picked : mapping of int to slice
         Rows in the returned logits, by index in `chosen`.
     late : Late
-        The sampling of choices with grammars.
+        The choice of tokens under grammars.
     readers : sequence of (Completion, int)
         Choices that want progress events for the part of their prompt that the pass reads, and
         the position after it.
@@ -74,6 +74,8 @@ class Step:
         BackendError
             The pass failed.
         """
+        # First, because it ends later: so only one wait sleeps.
+        tokens = self.late.wait()
         arrays = self.result.wait()
         for each, position in self.readers:
             each.send_progress(position)
@@ -83,8 +85,10 @@ class Step:
                 each.send_prompt_logprobs(first, arrays[-1][rows])
             except BackendError as error:
                 failed.append((each, error))
-        slots = arrays[0] if self.late.result is None else self.late.result.wait()[0]
+        slots = arrays[0] if tokens is None else tokens
         for place, each in enumerate(self.chosen):
+            if id(each) in self.late.dropped:
+                continue
             rows = self.picked.get(place)
             try:
                 if (wrong := self.late.wrong.get(id(each))) is not None:
@@ -95,20 +99,71 @@ class Step:
         return failed
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Late:
-    """The sampling of tokens under grammars, in flight.
+    """The choice of tokens under grammars, whose logits wait on the device for masks.
+
+    A pass may be submitted before the token that a mask depends on was read. Its own tokens are
+    then chosen when that token is known, while the device computes the pass.
 
     Parameters
     ----------
-    result : TimedResult or None
-        Result of the choice; None if no row has a grammar.
-    wrong : mapping of int to BackendError
+    rows : sequence of Completion
+        Choices by row of the waiting logits.
+    masks : dict of int to Masking
+        Masks that are being made, by the `id()` of the completion.
+    wrong : dict of int to BackendError
         Errors of masks that could not be made, by the `id()` of the completion.
+    dropped : set of int
+        Completions, by their `id()`, that need no token of the pass: they have ended, or their
+        grammar forced the token.
+    result : TimedResult or None
+        Result of the choice; None before it is submitted, and without rows.
     """
 
+    rows: Sequence[Completion]
+    masks: dict[int, Masking]
+    wrong: dict[int, BackendError] = field(default_factory=dict[int, BackendError])
+    dropped: set[int] = field(default_factory=set[int])
     result: TimedResult | None = None
-    wrong: Mapping[int, BackendError] = field(default_factory=dict[int, BackendError])
+
+    def decide(self, constrained: Constrained) -> None:
+        """Make the masks and submit the choice; does nothing if it was submitted."""
+        if not any(each.is_undecided for each in self.rows):
+            return
+        for each in self.rows:
+            if not each.needs_token:
+                self.dropped.add(id(each))
+                each.drop_token()
+            elif id(each) not in self.masks:
+                self.masks[id(each)] = each.begin_mask(constrained)
+        found = self.wait_masks()
+        wanted = [(row, e) for row, e in enumerate(self.rows) if id(e) not in self.dropped]
+        if wanted:
+            plan = _merge_plans(list(enumerate(self.rows)))
+            given = [(row, _make_inputs(each)) for row, each in wanted]
+            inputs = choice_inputs(given, plan, bucket(len(self.rows)))
+            # Rows without a mask are unmasked, and their tokens are not used.
+            masks = [found.get(id(each)) for each in self.rows]
+            self.result = constrained.choose(masks, inputs, plan)
+        for _, each in wanted:
+            each.sampler.advance()
+            each.is_undecided = False
+
+    def wait_masks(self) -> dict[int, Mask]:
+        """Wait for the masks that were begun, and note the errors of those that failed."""
+        found: dict[int, Mask] = {}
+        for key, masking in self.masks.items():
+            mask = masking.wait()
+            if isinstance(mask, BackendError):
+                self.wrong[key] = mask
+            else:
+                found[key] = mask
+        return found
+
+    def wait(self) -> Array | None:
+        """Wait for the tokens, by slot; None if none were chosen."""
+        return None if self.result is None else self.result.wait()[0]
 
 
 def submit(
@@ -119,7 +174,7 @@ def submit(
     count: int = 1,
     together: int = 1,
 ) -> list[Step]:
-    """Submit passes over the planned tokens; waits only for the masks of grammars.
+    """Submit passes over the planned tokens; waits only for masks of known tokens.
 
     Parameters
     ----------
@@ -144,7 +199,7 @@ def submit(
     works = [_work(each, tokens) for each, tokens in planned]
     shape = shape or runner.shape_of(works, count)
     rows = _Rows.of(planned, works)
-    masks = [(each, each.begin_mask(constrained)) for each in rows.with_masks]
+    late = rows.begin_late(constrained)
     head = rows.head(runner, constrained, together)
     batch = runner.batched_submit(head, count, shape)
     readers = [each for each, _ in planned if each.request.progress and each.pending_prompt]
@@ -168,11 +223,13 @@ def submit(
     finally:
         # A failure may leave a window or a state at an earlier position.
         _count_sent(runner, planned)
-        found = {id(each): masking.wait() for each, masking in masks}
-    late = _choose_late([each for _, each in rows.late], found, constrained)
+        late.wait_masks()
     # Only now: after a failed submit the choices try the same token again.
     if count == 1:
         rows.advance()
+    # Where the token before is in flight, the pass is on its way before the masks can be made.
+    if all(each.ahead == 1 for each in late.rows):
+        late.decide(constrained)
     for each, first, here in rows.judged:
         each.judged = first + here.stop - here.start
     chosen = [each for _, each in rows.chosen]
@@ -231,10 +288,11 @@ class _Rows:
         judged = _pick_judged(planned, ends, picked)
         return cls(chosen, free, late, picked, places, judged, _merge_plans(free))
 
-    @property
-    def with_masks(self) -> list[Completion]:
-        """Choices whose token needs a mask."""
-        return [each for _, each in self.chosen if each.constrained]
+    def begin_late(self, constrained: Constrained) -> Late:
+        """Begin the masks that depend on known tokens."""
+        known = [each for _, each in self.chosen if each.constrained and not each.ahead]
+        masks = {id(each): each.begin_mask(constrained) for each in known}
+        return Late([each for _, each in self.late], masks)
 
     def head(self, runner: Runner, constrained: Constrained, together: int) -> Head:
         """Return the head of the pass."""
@@ -264,8 +322,11 @@ class _Rows:
 
     def advance(self) -> None:
         """Count the tokens of the pass as in flight."""
+        late = {id(each) for _, each in self.late}
         for _, each in self.chosen:
-            if not each.guessed:
+            if id(each) in late:
+                each.is_undecided = True
+            elif not each.guessed:
                 each.sampler.advance()
             each.ahead += 1
 
@@ -273,25 +334,6 @@ class _Rows:
 def _merge_plans(rows: Sequence[tuple[int, Completion]]) -> Plan:
     """Return a plan for rows whose token is chosen on the device; the host's if there are none."""
     return Plan.merge([each.sampler.plan for _, each in rows]) if rows else HOST
-
-
-def _choose_late(
-    rows: Sequence[Completion],
-    found: Mapping[int, Mask | BackendError],
-    constrained: Constrained,
-) -> Late:
-    """Submit the sampling of rows with grammars; rows with a failed mask are unmasked."""
-    wrong = {key: mask for key, mask in found.items() if isinstance(mask, BackendError)}
-    if not rows:
-        return Late(None, wrong)
-    made = [found[id(each)] for each in rows]
-    masks = [None if isinstance(mask, BackendError) else mask for mask in made]
-    placed = list(enumerate(rows))
-    plan = _merge_plans(placed)
-    inputs = choice_inputs(
-        [(row, _make_inputs(each)) for row, each in placed], plan, bucket(len(rows))
-    )
-    return Late(constrained.choose(masks, inputs, plan), wrong)
 
 
 def make_work(sequence: int, tokens: Sequence[int], guessed: int = 0) -> Work:
