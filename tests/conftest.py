@@ -20,7 +20,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.count_cases import CaseCounter
-from tests.placing import two_numpy_devices
+from tests.placing import TwoNumpyDevices
 from tests.rasterisers import as_rasteriser
 from tests.shares import GPU_FIXTURES, KINDS, SHARES, choose
 from wgpu_backend.device.adapters import adapters
@@ -124,7 +124,7 @@ def two_devices(request: pytest.FixtureRequest) -> Iterator[None]:
         yield
         return
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(backend._BACKENDS, "cpu", lambda _: two_numpy_devices())
+        patch.setitem(backend._BACKENDS, "cpu", lambda _: TwoNumpyDevices())
         yield
 
 

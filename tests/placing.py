@@ -31,11 +31,19 @@ def spread(children: Sequence[Executor], path: Path) -> PlacedExecutor:
         return spread_layers(children, file)
 
 
-def two_numpy_devices() -> PlacedExecutor:
+class TwoNumpyDevices(PlacedExecutor):
     """An executor of two devices for any model: its first layer is on one, the others on the other.
 
     It is described as the NumPy device, for tests that read that.
     """
-    executor = PlacedExecutor([NumpyExecutor(), NumpyExecutor()], placement(2, 2))
-    executor.info = NUMPY_DEVICE
-    return executor
+
+    def __init__(self) -> None:
+        super().__init__([NumpyExecutor(), NumpyExecutor()], placement(2, 2))
+        self.info = NUMPY_DEVICE
+        # A NumPy executor need not be closed.
+        self.unclosed.silence()
+
+    @property
+    def _nbytes(self) -> dict[str, int]:
+        one, other = (child._nbytes for child in self.children)
+        return {name: one[name] + other[name] for name in one}

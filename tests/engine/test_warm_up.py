@@ -6,12 +6,17 @@ import pytest
 
 import wgpu_backend
 from tests.builders import tiny_model
+from wgpu_backend.device.adapters import Devices
 from wgpu_backend.dtypes import F16
 from wgpu_backend.engine import loading
+from wgpu_backend.engine.language_model import LanguageModel
 from wgpu_backend.errors import ContextError, ModelError
 from wgpu_backend.files.gguf.reader import open_gguf
-from wgpu_backend.ml.backend import Backend, LoadCancelled
+from wgpu_backend.ml.backend import Backend, BackendParams, LoadCancelled
+from wgpu_backend.ml.opening import open_placed
+from wgpu_backend.ml.placement import Placement
 from wgpu_backend.ml.wgpu.dry_run import DryRunExecutor
+from wgpu_backend.nn.model import model_class
 from wgpu_backend.ops.sampling.host import SamplingOptions
 
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("full")]
@@ -92,3 +97,19 @@ def test_a_sketch_runs_nothing_and_reads_weights_alone(full, tiny):
             graph.run({"x": norm.numpy()})
         with pytest.raises(ContextError, match="a dry run computes nothing"):
             dry_run.read(total)
+
+
+def test_each_device_of_a_spread_model_compiles_nothing_more(tiny):
+    name = Devices()[0].id
+    devices = Placement((name, f"{name}#1"), (0, 1), 0, 1)
+    executor = open_placed(devices, BackendParams(self_test=False))
+    backend = Backend(open_gguf(tiny), executor)
+    kind = model_class(backend.config)
+    with loading.warm_up(backend, kind, F16):
+        backend.load(fused_weights=kind.fused_weights)
+    with LanguageModel(backend, 256, F16) as model:
+        counters = [child.device.counters for child in executor.children]
+        before = [each.pipelines for each in counters]
+        assert len(list(model.tokens(PROMPT, SamplingOptions(seed=1), num_predict=3))) <= 3
+        assert [each.pipelines for each in counters] == before
+        assert min(before) > 0

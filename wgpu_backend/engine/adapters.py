@@ -206,7 +206,7 @@ class Adapters:
         self._set: Sequence[FileVersion] = ()
         self._active: dict[FileVersion, float] = {}
         self._directions: Directions = {}
-        # The control vectors' state: one row for each layer.
+        # The control vectors, by layer.
         self._states: dict[int, Tensor] = {}
 
     @uninterrupted

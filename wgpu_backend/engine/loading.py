@@ -14,6 +14,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from pathlib import Path
 
+from wgpu_backend.device.device import Device
 from wgpu_backend.device.interrupts import deliver, held, wait_until
 from wgpu_backend.device.wgsl.module import Shader
 from wgpu_backend.dtypes import F16, DType, named
@@ -32,8 +33,10 @@ from wgpu_backend.ml.backend import (
     Progress,
     new_backend,
 )
+from wgpu_backend.ml.executor import Executor
 from wgpu_backend.ml.opening import choose_device
-from wgpu_backend.ml.wgpu.dry_run import DryRunExecutor
+from wgpu_backend.ml.placed_executor import PlacedExecutor
+from wgpu_backend.ml.wgpu.dry_run import make_dry_run
 from wgpu_backend.ml.wgpu.executor import WgpuExecutor
 from wgpu_backend.nn.batch import BatchShape
 from wgpu_backend.nn.model import Model, model_class
@@ -290,19 +293,20 @@ def warm_up(backend: Backend, kind: type[Model], kv_dtype: DType) -> Generator[N
         Type of the cache.
     """
     executor = backend.executor
-    if not isinstance(executor, WgpuExecutor):
+    each = executor.children if isinstance(executor, PlacedExecutor) else (executor,)
+    if not any(isinstance(one, WgpuExecutor) for one in each):
         yield
         return
     with ThreadPoolExecutor(THREADS, "wgpu_backend compiler") as pool:
         kernels: list[Future[None]] = []
 
-        def compile_shader(shader: Shader) -> None:
+        def compile_shader(device: Device, shader: Shader) -> None:
             # Threads have small stacks on some systems, which deeply nested shaders could overflow;
             # the package's own shaders are shallow.
             if shader.trusted:
-                kernels.append(pool.submit(_try, executor.device.pipeline, shader))
+                kernels.append(pool.submit(_try, device.pipeline, shader))
 
-        dry_run = DryRunExecutor(executor, compile_shader)
+        dry_run = make_dry_run(executor, compile_shader)
         recorded = pool.submit(_try, _warm, backend, kind, kv_dtype, dry_run)
         try:
             yield
@@ -324,7 +328,7 @@ def _try(act: Callable[..., object], *args: object) -> None:
         _LOG.debug("warm-up: %s", error)
 
 
-def _warm(backend: Backend, kind: type[Model], kv_dtype: DType, dry_run: DryRunExecutor) -> None:
+def _warm(backend: Backend, kind: type[Model], kv_dtype: DType, dry_run: Executor) -> None:
     draft = Backend(backend.file, dry_run)
     draft.load(fused_weights=kind.fused_weights)
     model = kind(draft)

@@ -412,6 +412,11 @@ class PlacedExecutor:
     tied : bool
         Whether the embedding table is the output matrix, too, which both devices then have.
 
+    Attributes
+    ----------
+    todo : object
+        What is left to do of runs.
+
     Raises
     ------
     DeviceError
@@ -427,7 +432,7 @@ class PlacedExecutor:
             )
         self.children = tuple(children)
         self.placement = placement
-        self._tied = tied
+        self.tied = tied
         self.todo = _Schedule(len(children))
         self._under_way: deque[_Run] = deque()
         self._kept: WeakKeyDictionary[Storage, _Kept] = WeakKeyDictionary()
@@ -500,11 +505,15 @@ class PlacedExecutor:
     def _copy_to(self, storage: Storage, kept: _Kept, child: Executor) -> Storage:
         if kept.data is not None:
             return child.weight(kept.spec, kept.data, kept.label, alone=True)
-        self.drain()
-        values = self._first(storage).read(Node(kept.spec, storage))
         made = child.state(kept.spec, kept.label)
-        child.write(Node(kept.spec, made), to_stored(values, kept.spec.dtype).tobytes())
+        self._copy_content(Node(kept.spec, storage), Node(kept.spec, made), child)
         return made
+
+    def _copy_content(self, source: Node, target: Node, child: Executor) -> None:
+        """Copy a state to the same one of another device."""
+        self.drain()
+        values = self._first(source.storage).read(source)
+        child.write(target, to_stored(values, source.spec.dtype).tobytes())
 
     def _first(self, storage: Storage) -> Executor:
         return self.children[self.home(storage).devices[0]]
@@ -519,7 +528,7 @@ class PlacedExecutor:
             return Home((placement.layers[layer],), 1 if weight else 2, follows=small and weight)
         if not weight or not label.startswith(_BEFORE):
             return Home((placement.output,), 0, follows=small)
-        both = self._tied and label == "token_embd.weight"
+        both = self.tied and label == "token_embd.weight"
         first, last = placement.embedding, placement.output
         return Home((first, last) if both and first != last else (first,), 0, follows=small)
 

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import NoReturn, Protocol
 
+from wgpu_backend.device.device import Device
 from wgpu_backend.device.wgsl.module import Shader
 from wgpu_backend.dtypes import DType
 from wgpu_backend.errors import ContextError
@@ -21,8 +23,10 @@ from wgpu_backend.graph.node import Node, Storage
 from wgpu_backend.graph.schedule import schedule
 from wgpu_backend.graph.spec import Spec
 from wgpu_backend.kernels import runs
-from wgpu_backend.ml.executor import Array, Pairs, Pieces, weight_values
+from wgpu_backend.ml.executor import Array, Executor, Pairs, Pieces, weight_values
+from wgpu_backend.ml.placed_executor import PlacedExecutor
 from wgpu_backend.ml.wgpu.dispatch import kernels
+from wgpu_backend.ml.wgpu.executor import WgpuExecutor
 from wgpu_backend.ml.wgpu.storage import Part, intermediate
 
 # As if each weight fitted one binding.
@@ -154,6 +158,37 @@ class DryRunExecutor:
     def close(self) -> None:
         """Forget the bytes of weights."""
         self._sources.clear()
+
+
+class _PlacedDryRun(PlacedExecutor):
+    """A dry run over the devices of a placed model."""
+
+    def _copy_content(self, source: Node, target: Node, child: Executor) -> None:
+        """Do nothing: there is no memory."""
+
+
+def make_dry_run(executor: Executor, found: Callable[[Device, Shader], object]) -> Executor:
+    """Make the dry run of a device, or of several, of which at least one is no NumPy device.
+
+    Parameters
+    ----------
+    found : callable
+        Given each shader the first time that a device needs it.
+    """
+    if isinstance(executor, WgpuExecutor):
+        return DryRunExecutor(executor, partial(found, executor.device))
+    assert isinstance(executor, PlacedExecutor)
+    own = [child for child in executor.children if isinstance(child, WgpuExecutor)]
+    children = [
+        DryRunExecutor(child, partial(found, child.device))
+        if isinstance(child, WgpuExecutor)
+        # The NumPy device compiles nothing, whatever its part of a graph is planned for.
+        else DryRunExecutor(own[0], lambda _: None)
+        for child in executor.children
+    ]
+    made = _PlacedDryRun(children, executor.placement, tied=executor.tied)
+    made.unclosed.silence()
+    return made
 
 
 @dataclass(slots=True)
