@@ -4,6 +4,9 @@
 wgpu has these two on macOS and Windows alone. An npm package has a WebAssembly build of them, which
 Node runs anywhere. Where npm is missing or fetches nothing, the script says so and ends well: the
 tests that need naga are then skipped.
+
+That build does not know matrix units. Debian's packages cargo and librust-naga-dev (29 or newer, so
+far in unstable) do: where they are installed, tests/naga.rs is built with them as FOLDER/naga.
 """
 
 import argparse
@@ -16,6 +19,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+LEAST_NAGA = 29  # the first with cooperative matrices of f16
 PACKAGE = "wgsl-wasm-transpiler-bundler@0.0.1"  # of naga 25
 SUMS = {
     "wgsl_wasm_transpiler_bg.wasm": (
@@ -47,6 +51,53 @@ def fetched(folder: Path) -> str:
     return ""
 
 
+CRATES = Path("/usr/share/cargo/registry")  # where Debian's packages put sources
+MANIFEST = """[package]
+name = "naga-check"
+version = "0.1.0"
+edition = "2021"
+
+[[bin]]
+name = "naga-check"
+path = "{source}"
+
+[dependencies]
+naga = {{ version = "*", features = ["wgsl-in", "spv-out", "msl-out"] }}
+"""
+CONFIG = """[source.crates-io]
+replace-with = "debian"
+
+[source.debian]
+directory = "{crates}"
+"""
+
+
+def built(folder: Path) -> str:
+    """Build the program that checks matrix units; why it is not there, or nothing."""
+    cargo = shutil.which("cargo")
+    newest = max(
+        (int(p.name.split("-")[1].split(".")[0]) for p in CRATES.glob("naga-[0-9]*")), default=0
+    )
+    if cargo is None or newest < LEAST_NAGA:
+        found = f"{CRATES} has naga {newest}" if newest else "librust-naga-dev is not installed"
+        return f"needs cargo and naga {LEAST_NAGA}: {found if cargo else 'cargo is not installed'}"
+    source = Path(__file__).resolve().parents[1] / "tests" / "naga.rs"
+    with tempfile.TemporaryDirectory() as name:
+        place = Path(name)
+        (place / "Cargo.toml").write_text(MANIFEST.format(source=source), encoding="utf-8")
+        (place / ".cargo").mkdir()
+        (place / ".cargo" / "config.toml").write_text(
+            CONFIG.format(crates=CRATES), encoding="utf-8"
+        )
+        words = [cargo, "build", "--quiet", "--offline"]
+        done = subprocess.run(words, cwd=name, capture_output=True, text=True, check=False)
+        if done.returncode:
+            return f"cargo: {done.stderr.strip()[-1000:]}"
+        folder.mkdir(parents=True, exist_ok=True)
+        shutil.copy(place / "target" / "debug" / "naga-check", folder / "naga")
+    return ""
+
+
 def _members(path: Path) -> Iterator[tuple[str, bytes]]:
     with tarfile.open(path) as archive:
         for name in SUMS:
@@ -60,3 +111,5 @@ if __name__ == "__main__":
     folder = parser.parse_args().folder
     if not all((folder / name).exists() for name in SUMS) and (reason := fetched(folder)):
         sys.stdout.write(f"{reason}; tests of naga's Metal and HLSL back ends are skipped\n")
+    if not (folder / "naga").exists() and (reason := built(folder)):
+        sys.stdout.write(f"{reason}; tests of naga's matrix units are skipped\n")

@@ -1,10 +1,13 @@
 """Dawn as the WebGPU implementation: what differs from wgpu-native, and how a device is chosen."""
 
+from types import SimpleNamespace
+from typing import ClassVar
+
 import numpy as np
 import pytest
 
 from tests.device.kernels import double, floats, numbers, shader
-from wgpu_backend.device import adapters, dawn
+from wgpu_backend.device import adapters, dawn, native
 from wgpu_backend.device.buffers import Binding
 from wgpu_backend.device.device import Device
 from wgpu_backend.device.wgsl.module import load
@@ -55,6 +58,65 @@ def test_features_are_enabled_on_the_first_line(text, first):
     assert found.startswith(first)
     assert found.count("\n") == text.count("\n")
     assert found.count("enable f16;") <= 1
+
+
+class ListedDevice:
+    """An opened device with the features that were requested, on subgroups of some sizes."""
+
+    def __init__(self, features, least=32, most=32):
+        sizes = {"stackgroup_min_size": least, "stackgroup_max_size": most, "device": "card"}
+        self.features, self.adapter = set(features), SimpleNamespace(info=sizes)
+
+
+class ListedAdapter:
+    """An adapter of wgpu-native that lists matrix units, and grants them or not."""
+
+    features: ClassVar = {"shader-f16", native.MATRICES, "subgroup"}
+
+    def __init__(self, *, grants):
+        self.grants, self.requests = grants, []
+
+    def request_device_sync(self, *, required_features, required_limits):
+        self.requests.append(sorted(required_features))
+        if native.MATRICES in required_features and not self.grants:
+            raise RuntimeError("Request device failed (3): experimental features are not enabled")
+        return ListedDevice(required_features)
+
+
+@pytest.mark.parametrize("grants", [True, False])
+def test_matrix_units_are_requested_of_wgpu_native_and_done_without(grants):
+    adapter = ListedAdapter(grants=grants)
+    opened = adapters.open_adapter(LISTED, adapter, "full")
+    with_units = sorted(["shader-f16", native.MATRICES, "subgroup"])
+    without = ["shader-f16", "subgroup"]
+    assert adapter.requests == ([with_units] if grants else [with_units, without])
+    unit = MatrixUnit(16, 16, 16, 32, "naga") if grants else None
+    assert native.find_matrix_unit(opened, "Vulkan") == unit
+
+
+def test_the_baseline_profile_requests_no_matrix_units():
+    adapter = ListedAdapter(grants=True)
+    adapters.open_adapter(LISTED, adapter, "baseline")
+    assert adapter.requests == [[]]
+
+
+def test_units_of_wgpu_native_need_subgroups_of_one_size():
+    features = [native.MATRICES]
+    assert native.find_matrix_unit(ListedDevice(features, 32, 64), "Vulkan") is None
+    assert native.find_matrix_unit(ListedDevice([]), "Vulkan") is None
+    assert native.find_matrix_unit(ListedDevice(features), "Metal") == MatrixUnit(
+        8, 8, 8, 32, "naga"
+    )
+
+
+def test_naga_gets_its_dialect_on_the_first_line():
+    plain = "fn main() { let a = subgroupAdd(1u); }"
+    assert native.enable(plain) == plain
+    text = "enable f16; alias A = coop_mat8x8<f16, A>;\n@workgroup_size(WG) @subgroup_size(SIZE)\n"
+    assert native.enable(text) == (
+        "enable wgpu_cooperative_matrix; enable f16; alias A = coop_mat8x8<f16, A>;\n"
+        "@workgroup_size(WG)\n"
+    )
 
 
 def test_an_unknown_implementation_is_refused():

@@ -17,8 +17,9 @@ from wgpu_backend.device.c_types import parse_c_types
 from wgpu_backend.device.ending import not_at_end
 from wgpu_backend.device.faults import TranslateErrors, divert_logs, quiet
 from wgpu_backend.device.memory import host_memory
+from wgpu_backend.device.native import MATRICES, find_matrix_unit
 from wgpu_backend.errors import DeviceError
-from wgpu_backend.graph.capabilities import Capabilities, DeviceInfo, Kind, Profile
+from wgpu_backend.graph.capabilities import Capabilities, DeviceInfo, Kind, MatrixUnit, Profile
 from wgpu_backend.graph.html_tables import binary_size, html_table
 
 _KINDS: dict[str, Kind] = {
@@ -360,6 +361,13 @@ def open_adapter(info: DeviceInfo, adapter: wgpu.GPUAdapter, profile: Profile) -
         if info.implementation == "dawn":
             wanted = {name: int(value or 0) for name, value in limits.items()}
             return dawn.request_device(adapter, wanted, full=full)
+        if MATRICES in adapter.features and "shader-f16" in features:
+            try:
+                return adapter.request_device_sync(
+                    required_features=[*features, MATRICES], required_limits=limits
+                )
+            except RuntimeError:
+                pass  # listed and refused, see `native.MATRICES`
         return adapter.request_device_sync(required_features=features, required_limits=limits)
 
 
@@ -388,9 +396,15 @@ def read_capabilities(info: DeviceInfo, gpu: wgpu.GPUDevice) -> Capabilities:
         max_workgroup_invocations=limits["max-compute-invocations-per-workgroup"],
         max_groups=limits["max-compute-workgroups-per-dimension"],
         binding_alignment=alignment,
-        # The baseline profile has no features.
-        matrix=info.matrix if "shader-f16" in gpu.features else None,
+        matrix=_matrix_unit(info, gpu),
     )
+
+
+def _matrix_unit(info: DeviceInfo, gpu: wgpu.GPUDevice) -> MatrixUnit | None:
+    """Return the matrix unit that kernels may use; the baseline profile has no features."""
+    if "shader-f16" not in gpu.features:
+        return None
+    return info.matrix if info.implementation == "dawn" else find_matrix_unit(gpu, info.api)
 
 
 # Names of GPUs that Vulkan drivers serve but that have no such instruction: AMD's GCN but for Vega

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import re
 import sys
 import threading
 from collections.abc import Callable, Iterable, Sequence
@@ -25,6 +26,7 @@ from typing import Any, Protocol
 import wgpu
 
 from wgpu_backend.device.faults import is_gpu_error, is_loss
+from wgpu_backend.graph.capabilities import MatrixUnit
 
 _FUNCTIONS = (
     "wgpuCommandEncoderBeginComputePass",
@@ -53,6 +55,38 @@ _POLL_SECONDS = 10.0
 # A map that has not answered after so many waits, each of so many seconds, never will.
 _MAP_WAITS = 200
 _MAP_PAUSE = 0.05
+# The feature of matrix units. wgpu-native 29 lists it and refuses it: it is experimental, and the C
+# interface has no switch for such.
+MATRICES = "cooperative-matrix"
+_SUBGROUP_SIZE = re.compile(r" *@subgroup_size\(\w+\)")
+
+
+def enable(text: str) -> str:
+    """Return WGSL as naga compiles it: matrix units are enabled on the first line if it uses them.
+
+    naga has no attribute for the size of subgroups; matrix units are only used where all are of one
+    size.
+    """
+    if "coop_mat" not in text:
+        return text
+    return f"enable wgpu_cooperative_matrix; {_SUBGROUP_SIZE.sub('', text)}"
+
+
+def find_matrix_unit(gpu: Any, api: str) -> MatrixUnit | None:
+    """Return the matrix unit that wgpu-native granted to a device, None without one.
+
+    It does not list shapes: 16x16x16 is assumed, which NVIDIA and AMD have through Vulkan, and
+    8x8x8 through Metal. The self-test then compares a product with NumPy.
+    """
+    if MATRICES not in gpu.features:
+        return None
+    # wgpu-py 0.32 calls a subgroup's size ``stackgroup_min_size``.
+    ends = ("group_min_size", "group_max_size")
+    sizes = {int(size) for name, size in gpu.adapter.info.items() if name.endswith(ends)}
+    if len(sizes) != 1:
+        return None
+    side = 8 if api == "Metal" else 16
+    return MatrixUnit(side, side, side, sizes.pop(), "naga")
 
 
 class Native:
@@ -80,7 +114,7 @@ class Native:
 
     def module(self, gpu: Any, label: str, code: str) -> Any:
         """Make a shader module with run-time checks."""
-        return gpu.create_shader_module(label=label, code=code)
+        return gpu.create_shader_module(label=label, code=enable(code))
 
     def pipeline(self, gpu: Any, label: str, layout: Any, module: Any, entry: str) -> Any:
         """Compile a pipeline."""
@@ -97,9 +131,10 @@ class Native:
         """
         api, ffi = self._api, self.ffi
         source = ffi.new("WGPUShaderSourceWGSL *")
-        encoded = ffi.new("char[]", code.encode())
+        wgsl = enable(code).encode()
+        encoded = ffi.new("char[]", wgsl)
         source.chain.sType = self.lib.WGPUSType_ShaderSourceWGSL
-        source.code.data, source.code.length = encoded, len(code.encode())
+        source.code.data, source.code.length = encoded, len(wgsl)
         name = ffi.new("char[]", label.encode())
         descriptor = ffi.new("WGPUShaderModuleDescriptor *")
         descriptor.nextInChain = ffi.cast("WGPUChainedStruct *", source)

@@ -13,7 +13,7 @@ import wgpu
 from wgpu_backend.device.buffers import TEXTURE_FORMAT
 from wgpu_backend.device.faults import cause, is_gpu_error, is_loss
 from wgpu_backend.device.interrupts import uninterrupted, wait_until
-from wgpu_backend.device.native import release_all
+from wgpu_backend.device.native import enable, release_all
 from wgpu_backend.device.queue import Queue
 from wgpu_backend.device.wgsl.limits import check_bounds
 from wgpu_backend.device.wgsl.messages import Place, explain
@@ -206,7 +206,7 @@ class Pipelines:
         # llvmpipe compiles at most 80 branches of a switch.
         text = split_switches(shader.text) if self._capabilities.software else shader.text
         if native is None:
-            return gpu.create_shader_module(label=shader.label, code=text)
+            return gpu.create_shader_module(label=shader.label, code=enable(text))
         with self._queue.lock if native.errors_are_shared else nullcontext():
             return native.module(gpu, shader.label, text)
 

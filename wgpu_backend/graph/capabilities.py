@@ -47,12 +47,15 @@ class MatrixUnit:
         Rows, columns, and values that are summed.
     subgroup : int
         Threads of a subgroup.
+    dialect : str
+        Compiler whose WGSL kernels use: ``dawn`` or ``naga``.
     """
 
     m: int
     n: int
     k: int
     subgroup: int
+    dialect: Literal["dawn", "naga"] = "dawn"
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +208,8 @@ class DeviceInfo:
     implementation : str
         The one that opened it; empty in a list of devices.
     matrix : MatrixUnit or None
-        The matrix unit that ``dawn`` offers, if that is installed and the adapter has one.
+        The matrix unit that ``dawn`` offers, if that is installed and the adapter has one. Of a
+        device that wgpu-native opened, the unit that it granted.
     """
 
     id: str

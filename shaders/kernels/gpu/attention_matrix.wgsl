@@ -9,7 +9,10 @@
 // @import formats/load/i32 as positions
 // @import formats/load/i32 as sequences
 // @import lib/attention/paged
-// @import lib/matrix/dawn
+// @import lib/matrix/dawn as matrix
+// @import lib/matrix/dawn_tile as tile
+// @import lib/matrix/dawn_tile as weights
+// @import lib/matrix/dawn_sums as scores
 // @import kernels/gpu/lib/missing
 
 const SUBGROUP: u32 = 32u;
@@ -61,8 +64,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     for (var i = 0u; i < RM; i++) {
         // @unroll
         for (var s = 0u; s < K_STEPS; s++) {
-            queries[i * K_STEPS + s] =
-                subgroupMatrixLoad<MatrixRows, row_major>(&tile, (block + i * MAT_M) * PITCH + s * (MAT_K / 4u), PITCH);
+            queries[i * K_STEPS + s] = tile_rows((block + i * MAT_M) * PITCH + s * (MAT_K / 4u), PITCH);
         }
     }
     var largest = HALF_LOWEST;
@@ -91,18 +93,15 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
                 var made = array<MatrixSums, RM>();
                 // @unroll
                 for (var s = 0u; s < K_STEPS; s++) {
-                    let keys_s =
-                        subgroupMatrixLoad<MatrixColumns, col_major>(&tile, j * MAT_N * PITCH + s * (MAT_K / 4u), PITCH);
+                    let keys_s = tile_columns(j * MAT_N * PITCH + s * (MAT_K / 4u), PITCH);
                     // @unroll
                     for (var i = 0u; i < RM; i++) {
-                        made[i] = subgroupMatrixMultiplyAccumulate(queries[i * K_STEPS + s], keys_s, made[i]);
+                        made[i] = multiply_add(queries[i * K_STEPS + s], keys_s, made[i]);
                     }
                 }
                 // @unroll
                 for (var i = 0u; i < RM; i++) {
-                    subgroupMatrixStore<row_major>(
-                        &scores, (block + i * MAT_M) * S_PITCH + j * MAT_N, made[i], S_PITCH,
-                    );
+                    scores_put_rows((block + i * MAT_M) * S_PITCH + j * MAT_N, made[i], S_PITCH);
                 }
             }
             workgroupBarrier();
@@ -138,22 +137,20 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
                     var made = array<MatrixSums, RM>();
                     // @unroll
                     for (var s = 0u; s < KEY_STEPS; s++) {
-                        let values_s = subgroupMatrixLoad<MatrixColumns, row_major>(
-                            &tile, s * MAT_K * PITCH + (round * KEYS + j * MAT_N) / 4u, PITCH,
+                        let values_s = tile_across(
+                            s * MAT_K * PITCH + (round * KEYS + j * MAT_N) / 4u, PITCH,
                         );
                         // @unroll
                         for (var i = 0u; i < RM; i++) {
-                            let weights_i = subgroupMatrixLoad<MatrixRows, row_major>(
-                                &weights, (block + i * MAT_M) * W_PITCH + s * (MAT_K / 4u), W_PITCH,
+                            let weights_i = weights_rows(
+                                (block + i * MAT_M) * W_PITCH + s * (MAT_K / 4u), W_PITCH,
                             );
-                            made[i] = subgroupMatrixMultiplyAccumulate(weights_i, values_s, made[i]);
+                            made[i] = multiply_add(weights_i, values_s, made[i]);
                         }
                     }
                     // @unroll
                     for (var i = 0u; i < RM; i++) {
-                        subgroupMatrixStore<row_major>(
-                            &scores, (block + i * MAT_M) * S_PITCH + j * MAT_N, made[i], S_PITCH,
-                        );
+                        scores_put_rows((block + i * MAT_M) * S_PITCH + j * MAT_N, made[i], S_PITCH);
                     }
                 }
                 workgroupBarrier();

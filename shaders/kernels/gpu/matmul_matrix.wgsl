@@ -6,7 +6,10 @@
 // @import formats/load/f32 as addend
 // @import lib/linear/addend
 // @import lib/linear/gated
-// @import lib/matrix/dawn
+// @import lib/matrix/dawn as matrix
+// @import lib/matrix/dawn_tile as tile_w
+// @import lib/matrix/dawn_tile as tile_x
+// @import lib/matrix/dawn_sums as results
 // @import kernels/gpu/lib/k_range
 
 const SUBGROUP: u32 = 32u;
@@ -65,14 +68,14 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
             let at_k = k * (MAT_K / 4u);
             // @unroll
             for (var i = 0u; i < RM; i++) {
-                rows[i] = subgroupMatrixLoad<MatrixRows, row_major>(&tile_w, (row + i * MAT_M) * STRIDE + at_k, STRIDE);
+                rows[i] = tile_w_rows((row + i * MAT_M) * STRIDE + at_k, STRIDE);
             }
             // @unroll
             for (var j = 0u; j < RN; j++) {
-                let column_j = subgroupMatrixLoad<MatrixColumns, col_major>(&tile_x, (col + j * MAT_N) * STRIDE + at_k, STRIDE);
+                let column_j = tile_x_columns((col + j * MAT_N) * STRIDE + at_k, STRIDE);
                 // @unroll
                 for (var i = 0u; i < RM; i++) {
-                    sums[i * RN + j] = subgroupMatrixMultiplyAccumulate(rows[i], column_j, sums[i * RN + j]);
+                    sums[i * RN + j] = multiply_add(rows[i], column_j, sums[i * RN + j]);
                 }
             }
         }
@@ -88,9 +91,9 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         // @unroll
         for (var i = 0u; i < RESULTS; i++) {
             workgroupBarrier();
-            subgroupMatrixStore<col_major>(&results, at, sums[i * RN + j], MAT_M);
+            results_put_columns(at, sums[i * RN + j], MAT_M);
             if GATED {
-                subgroupMatrixStore<col_major>(&results, at + MATRIX, sums[(i + RM / 2u) % RM * RN + j], MAT_M);
+                results_put_columns(at + MATRIX, sums[(i + RM / 2u) % RM * RN + j], MAT_M);
             }
             workgroupBarrier();
             for (var v = lane % SUBGROUP; v < MATRIX; v += SUBGROUP) {

@@ -14,6 +14,7 @@ from wgpu_backend.graph.capabilities import Capabilities, MatrixUnit
 from wgpu_backend.graph.fusion import Graph, OpNode
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.kernels.gpu.attention_tiles import FOLDER, cache_modules, has_many_rows
+from wgpu_backend.kernels.gpu.matrix import dialect
 from wgpu_backend.ops.attention.paged import paged_attention, paged_attention_splits
 from wgpu_backend.ops.attention.paged_kernels import count_rows, use_tiles
 from wgpu_backend.ops.attention.paged_options import Scores
@@ -93,14 +94,12 @@ class MatrixTile:
             and self.nbytes <= capabilities.max_workgroup_nbytes
         )
 
-    def choices(self) -> dict[str, int]:
+    def choices(self) -> dict[str, str | int]:
         """Return the shader's constants."""
         unit, threads = self.unit, self.threads
         return {
             "WG": threads,
-            "MAT_M": unit.m,
-            "MAT_N": unit.n,
-            "MAT_K": unit.k,
+            **dialect(unit, ("tile", "weights"), "scores"),
             "SUBGROUP": unit.subgroup,
             "THREADS": self.row_threads,
             "ROWS": self.rows,

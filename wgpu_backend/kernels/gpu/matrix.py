@@ -6,10 +6,11 @@ to f16 once for each tile, columns are rounded to f16 by whole rows, and sums ar
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import ceil
 
-from wgpu_backend.dtypes import BF16, F16, F32, MXFP4, NVFP4
+from wgpu_backend.dtypes import BF16, F16, F32, MXFP4, NVFP4, DType
 from wgpu_backend.errors import ShapeError
 from wgpu_backend.graph.capabilities import Capabilities, MatrixUnit, Tile
 from wgpu_backend.graph.fusion import Graph, OpNode
@@ -121,6 +122,56 @@ def _count(m: int, n: int, tile: Tile) -> int:
     return -(-m // tile.rows) * -(-n // tile.columns)
 
 
+def dialect(unit: MatrixUnit, tiles: Sequence[str], sums: str) -> dict[str, str | int]:
+    """Return the shader choices by which a kernel calls a unit.
+
+    Parameters
+    ----------
+    tiles : sequence of str
+        Arrays of f16 in workgroup memory that matrices are loaded from.
+    sums : str
+        The array of f32 that they are stored in.
+    """
+    lib = f"lib/matrix/{unit.dialect}"
+    choices: dict[str, str | int] = {
+        "matrix": lib,
+        **dict.fromkeys(tiles, f"{lib}_tile"),
+        sums: f"{lib}_sums",
+        "MAT_M": unit.m,
+        "MAT_N": unit.n,
+        "MAT_K": unit.k,
+    }
+    if unit.dialect == "naga":
+        # Its types have their sizes in their names.
+        choices["MatrixRows"] = f"coop_mat{unit.k}x{unit.m}<f16, A>"
+        choices["MatrixColumns"] = f"coop_mat{unit.n}x{unit.k}<f16, B>"
+        choices["MatrixSums"] = f"coop_mat{unit.n}x{unit.m}<f32, C>"
+    return choices
+
+
+def product_choices(
+    blocks: Blocks, unit: MatrixUnit, dtype: DType, joined: int
+) -> dict[str, str | int | float]:
+    """Return the choices of a product's kernel; `joined` rows of the weight make one result."""
+    tile = blocks.tile(unit)
+    return {
+        "weights": f"formats/dequant/{dtype}",
+        **dialect(unit, ("tile_w", "tile_x"), "results"),
+        "SUBGROUP": unit.subgroup,
+        "WG": tile.threads,
+        "DOWN": blocks.down,
+        "ACROSS": blocks.across,
+        "RM": blocks.rows,
+        "RN": blocks.columns,
+        "STEPS": GROUP // unit.k,
+        "RESULTS": blocks.rows // joined,
+        "W_ITEMS": ceil(tile.rows / tile.threads),
+        "X_ITEMS": ceil(tile.columns * GROUP / 4 / tile.threads),
+        # Weights that are f16 may be as large as those are; others are below a thousand.
+        "W_SCALE": 1.0 if dtype in (F16, BF16) else 64.0,
+    }
+
+
 def matmul_matrix(launch: Launch, capabilities: Capabilities) -> Launch | None:
     """Return the launch of a product of many columns on matrix units; None if it does not fit."""
     found, unit = get_attributes(launch), capabilities.matrix
@@ -136,24 +187,7 @@ def matmul_matrix(launch: Launch, capabilities: Capabilities) -> Launch | None:
     def groups(rows: int) -> Groups:
         return grid(rows, n, tile, parts)
 
-    choices = {
-        "weights": f"formats/dequant/{weight.dtype}",
-        "MAT_M": unit.m,
-        "MAT_N": unit.n,
-        "MAT_K": unit.k,
-        "SUBGROUP": unit.subgroup,
-        "WG": tile.threads,
-        "DOWN": blocks.down,
-        "ACROSS": blocks.across,
-        "RM": blocks.rows,
-        "RN": blocks.columns,
-        "STEPS": GROUP // unit.k,
-        "RESULTS": blocks.rows // joined_rows(launch),
-        "W_ITEMS": ceil(tile.rows / tile.threads),
-        "X_ITEMS": ceil(tile.columns * GROUP / 4 / tile.threads),
-        # Weights that are f16 may be as large as those are; others are below a thousand.
-        "W_SCALE": 1.0 if weight.dtype in (F16, BF16) else 64.0,
-    }
+    choices = product_choices(blocks, unit, weight.dtype, joined_rows(launch))
     params = {"part_groups": 0, **launch.params}
     return replace(
         launch,
