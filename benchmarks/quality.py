@@ -11,7 +11,7 @@ in windows of 512 tokens. A way may be a default if perplexity rises by at most 
 token is the same in at least 98 % of places; the command fails where a default is not that good.
 
 NumPy runs the graphs that fusion makes for a kind of device, with the same rounded numbers (only
-the order of sums differs), so no such device has to be there:
+the order of sums differs), so no such device has to be there for these ways:
 
 - ``split``: two parts of eight bits, of many columns on GPUs that multiply packed bytes and have no
   f16, and on software rasterisers of weights in textures;
@@ -19,6 +19,12 @@ the order of sums differs), so no such device has to be there:
 - ``f16``: on other GPUs with f16; every product as those of few columns, whose rounding is the
   coarser;
 - ``coarse``: eight bits alone, where a caller asks for that.
+
+Sums in f16 depend on the kernel, so the ways of prompts run on a device, which may be a rasteriser
+with f16. They are left out unless ``--ways`` names them:
+
+- ``pairs``: products of many columns in pairs of f16, and attention in tiles of f16;
+- ``matrix``: products and attention by matrix units, through Dawn.
 
 The peer is a Python with what ``../shared/tools/oracle_logits.py`` needs; ``llama.cpp`` is its CPU
 backend as people run it, which rounds activations to eight bits, too, and ``llama.cpp exact`` a
@@ -47,8 +53,10 @@ from wgpu_backend.files.gguf.reader import open_gguf
 from wgpu_backend.graph.capabilities import Capabilities
 from wgpu_backend.kernels import complete
 from wgpu_backend.kernels.gpu.matvec import COLUMNS
-from wgpu_backend.ml.backend import Backend
+from wgpu_backend.ml.backend import Backend, BackendParams, make_executor
+from wgpu_backend.ml.executor import Executor
 from wgpu_backend.ml.numpy_executor import NumpyExecutor
+from wgpu_backend.ml.wgpu.executor import WgpuExecutor
 from wgpu_backend.nn.model import model_class
 from wgpu_backend.ops.op import fusions
 from wgpu_backend.testing import nmse
@@ -77,11 +85,14 @@ class Way:
     coarse : bool
     chunk : int or None
         Tokens of a pass, where the rounding hangs on that.
+    implementation : str or None
+        Of WebGPU, by which a device runs the model; None for NumPy.
     """
 
     capabilities: Capabilities | None = None
     coarse: bool = False
     chunk: int | None = None
+    implementation: str | None = None
 
 
 WAYS = {
@@ -90,7 +101,11 @@ WAYS = {
     "f16": Way(_WITH_F16, chunk=COLUMNS),
     "coarse": Way(_RASTERISER, coarse=True),
 }
-DEFAULTS = ("split", "q16", "f16")
+ON_DEVICES = {
+    "pairs": Way(implementation="wgpu"),
+    "matrix": Way(implementation="dawn"),
+}
+DEFAULTS = ("split", "q16", "f16", *ON_DEVICES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,15 +193,36 @@ def scored(
 
 
 def opened(path: Path, way: Way) -> LanguageModel:
-    """Open a model on NumPy, with rounding as in a device's graphs."""
-    executor = NumpyExecutor(way.capabilities and complete(way.capabilities))
-    if way.capabilities is not None:
-        executor.rules = fusions(exact=False, coarse=way.coarse)
+    """Open a model on NumPy, or on a device, with rounding as in a device's graphs."""
+    executor = _on_numpy(way) if way.implementation is None else _on_a_device(way.implementation)
     backend = Backend(open_gguf(path), executor)
     backend.load(fused_weights=model_class(backend.config).fused_weights)
     model = LanguageModel(backend, WINDOW, F16)
     model.runner.chunk = way.chunk or model.runner.chunk
     return model
+
+
+def _on_numpy(way: Way) -> NumpyExecutor:
+    executor = NumpyExecutor(way.capabilities and complete(way.capabilities))
+    if way.capabilities is not None:
+        executor.rules = fusions(exact=False, coarse=way.coarse)
+    return executor
+
+
+def _on_a_device(implementation: str) -> Executor:
+    """Open the best device, with the kernels of GPUs if it is a rasteriser."""
+    found = make_executor("wgpu", BackendParams(exact=False, implementation=implementation))
+    assert isinstance(found, WgpuExecutor)
+    known = found.capabilities
+    if known.software:
+        has = found.device.capabilities
+        known = complete(replace(has, subgroups=known.subgroups, lanes=0, software=False))
+    if not known.f16 or (implementation == "dawn" and known.matrix is None):
+        missing = "matrix units" if known.f16 else "arithmetic in f16"
+        raise SystemExit(f"{found.info.name}, by {implementation}: needs {missing}")
+    as_hardware = found.as_if(known)
+    as_hardware.rules = fusions(exact=False, coarse=False)
+    return as_hardware
 
 
 def windows_of(path: Path, text: str, tokens: int) -> list[list[int]]:
@@ -232,7 +268,8 @@ def peers(python: str, path: Path, windows: Sequence[Sequence[int]], *, exact: b
 def figures(options: argparse.Namespace, path: Path, text: str) -> Iterator[Figures]:
     """Compare every way of a model with the exact one."""
     windows = windows_of(path, text, options.tokens)
-    makers = {name: partial(by_numpy, path, WAYS[name], windows) for name in options.ways}
+    known = {**WAYS, **ON_DEVICES}
+    makers = {name: partial(by_this, path, known[name], windows) for name in options.ways}
     if options.peer:
         for name, exact in (("llama.cpp", False), ("llama.cpp exact", True)):
             makers[name] = partial(peers, options.peer, path, windows, exact=exact)
@@ -241,7 +278,7 @@ def figures(options: argparse.Namespace, path: Path, text: str) -> Iterator[Figu
         place = f"{path.stem}-{name}-{options.tokens}-{_digest(text)[:12]}.npz"
         return kept(options.keep, place, make)
 
-    exact = scores("exact", partial(by_numpy, path, Way(), windows))
+    exact = scores("exact", partial(by_this, path, Way(), windows))
     yield Figures.of(path.stem, "exact", exact, exact)
     for name, make in makers.items():
         yield Figures.of(path.stem, name, scores(name, make), exact)
@@ -257,7 +294,7 @@ def kept(folder: Path | None, name: str, make: Callable[[], Scores]) -> Scores:
         return Scores(found["best"], found["gains"], found["rows"])
 
 
-def by_numpy(path: Path, way: Way, windows: Sequence[Sequence[int]]) -> Scores:
+def by_this(path: Path, way: Way, windows: Sequence[Sequence[int]]) -> Scores:
     """Compute the scores of this project."""
     with opened(path, way) as model:
         return scored(windows, model.logits)
@@ -297,7 +334,9 @@ def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("models", type=Path, nargs="+", metavar="MODEL.gguf")
     parser.add_argument("--tokens", type=int, default=4096)
     parser.add_argument("--text", type=Path, metavar="FILE", help="instead of the project's")
-    parser.add_argument("--ways", type=_ways, default=tuple(WAYS), help=",".join(WAYS))
+    parser.add_argument(
+        "--ways", type=_ways, default=tuple(WAYS), help=",".join((*WAYS, *ON_DEVICES))
+    )
     parser.add_argument("--keep", type=Path, metavar="FOLDER", help="scores, for more ways later")
     parser.add_argument("--peer", metavar="PYTHON")
     parser.add_argument("--json", type=Path, metavar="FILE", help="adds to what it has")
@@ -310,9 +349,10 @@ def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
 
 def _ways(text: str) -> tuple[str, ...]:
     found = tuple(filter(None, text.split(",")))
-    strange = [name for name in found if name not in WAYS]
+    known = (*WAYS, *ON_DEVICES)
+    strange = [name for name in found if name not in known]
     if strange:
-        raise argparse.ArgumentTypeError(f"{strange[0]!r}, needs some of {','.join(WAYS)}")
+        raise argparse.ArgumentTypeError(f"{strange[0]!r}, needs some of {','.join(known)}")
     return found
 
 
