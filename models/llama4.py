@@ -39,12 +39,15 @@ class Llama4(Decoder):
         # The published `no_rope_layers`; files do not list them.
         if (config.index + 1) % 4 == 0:
             # The published code counts positions from 1 here.
-            temperature = nn.Temperature(GROWTH, CHUNK, 1)
+            growth = self.config.float("attention.temperature_scale", GROWTH)
+            step = self.config.uint("attention.temperature_length", CHUNK, at_least=1)
+            temperature = nn.Temperature(growth, step, 1)
             return nn.SelfAttention(config, None, temperature=temperature)
         chunk = self.config.uint("attention.chunk_size", CHUNK)
-        # `use_qk_norm` is false for Maverick alone, which files do not say; it is the one with 128
-        # experts.
-        if self.config.uint("expert_count", 0) == 128:
+        # `use_qk_norm` is false for Maverick alone, which llama.cpp's files do not say; it is the
+        # one with 128 experts.
+        usual = self.config.uint("expert_count", 0) != 128
+        if not self.config.bool("attention.normalised", usual):
             return nn.SelfAttention(config, self.rope, chunk=chunk)
         return NormedAttention(config, self.rope, chunk=chunk)
 

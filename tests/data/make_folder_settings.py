@@ -44,6 +44,27 @@ DEEPSEEK = {
     "moe_intermediate_size": 16, "num_key_value_heads": 4, "first_k_dense_replace": 1,
 }  # fmt: skip
 V3 = {**DEEPSEEK, "n_group": 1, "topk_group": 1}
+LLAMA4 = {
+    "intermediate_size_mlp": 40, "head_dim": 8, "num_local_experts": 4, "attention_chunk_size": 7,
+}  # fmt: skip
+GEMMA4 = {
+    "head_dim": 8, "global_head_dim": 16, "num_global_key_value_heads": 1, "sliding_window": 5,
+    "layer_types": ["sliding_attention", "sliding_attention", "full_attention"],
+    "num_kv_shared_layers": 0, "hidden_size_per_layer_input": 0, "rope_theta": None,
+}  # fmt: skip
+GEMMA4_SMALL = {
+    **GEMMA4, "hidden_size_per_layer_input": 8, "vocab_size_per_layer_input": VOCABULARY,
+    "num_kv_shared_layers": 1, "use_double_wide_mlp": True,
+    "layer_types": ["sliding_attention", "full_attention", "full_attention"],
+}  # fmt: skip
+GEMMA4_MIXED = {
+    **GEMMA4, "enable_moe_block": True, "num_experts": 4, "top_k_experts": 2,
+    "moe_intermediate_size": 16, "attention_k_eq_v": True, "final_logit_softcapping": 3.0,
+}  # fmt: skip
+LFM2 = {
+    "layer_types": ["conv", "full_attention", "conv"], "norm_eps": 0.1, "block_multiple_of": 8,
+    "rms_norm_eps": None, "hidden_act": None,
+}  # fmt: skip
 GPT2 = {"n_embd": WIDTH, "n_layer": LAYERS, "n_head": 4, "n_positions": 64}
 # Name, class, settings: one for each that changes numbers, and siblings of other families.
 CASES: list[tuple[str, str, dict[str, Any]]] = [
@@ -170,6 +191,12 @@ CASES: list[tuple[str, str, dict[str, Any]]] = [
     ("neox share", "GPTNeoX", {"rope_parameters": {"partial_rotary_factor": 1.0}}),
     ("falcon activation", "Falcon", {"activation": "relu", "tie_word_embeddings": False}),
     ("falcon yarn", "Falcon", {"rope_scaling": YARN, "max_position_embeddings": None}),
+    ("llama4", "Llama4", {**LLAMA4, "interleave_moe_layer_step": 2}),
+    ("llama4 without norms", "Llama4", {**LLAMA4, "use_qk_norm": False}),
+    ("gemma4 inputs of layers", "Gemma4", GEMMA4_SMALL),
+    ("gemma4 experts", "Gemma4", GEMMA4_MIXED),
+    ("lfm2 widths", "Lfm2", LFM2),
+    ("lfm2 as it is", "Lfm2", {**LFM2, "block_auto_adjust_ff_dim": False, "conv_L_cache": 4}),
     ("falcon mamba epsilons", "FalconMamba", {"layer_norm_epsilon": 0.1, "mixer_rms_eps": 1e-2}),
     ("bert activation", "Bert", {"hidden_act": "relu"}),
 ]

@@ -175,3 +175,23 @@ def test_glm_4v_has_the_halves_of_rotated_pairs_apart(tmp_path, rng):
         np.testing.assert_array_equal(read(folder, "blk.0.attn_q.weight"), q[order])
         np.testing.assert_array_equal(read(folder, "blk.0.attn_q.bias"), bias[order])
         assert folder.config.ints("rope.dimension_sections") == [1, 1, 0]
+
+
+def test_glm45v_rotates_halves_by_several_positions(tmp_path, rng):
+    q = rng.standard_normal((16, 32), "f4")
+    tensors = {
+        **ends(rng, "model.language_model.embed_tokens.weight"),
+        "model.language_model.layers.0.self_attn.q_proj.weight": q,
+    }
+    text = {
+        "num_attention_heads": 2,
+        "head_dim": 8,
+        "moe_intermediate_size": 4,
+        "rope_parameters": {"partial_rotary_factor": 0.5, "mrope_section": [1, 1, 0]},
+    }
+    config = {"architectures": ["Glm4vMoeForConditionalGeneration"], "text_config": text}
+    with made(tmp_path, tensors, **config) as folder:
+        assert folder.config.architecture == "glm4moe"
+        np.testing.assert_array_equal(read(folder, "blk.0.attn_q.weight"), q)
+        assert folder.config.ints("rope.dimension_sections") == [1, 1, 0]
+        assert folder.config.uint("rope.dimension_count") == 4

@@ -73,6 +73,7 @@ def test_defaults_are_those_of_transformers(name):
     usual = [theirs[key] for key in made.activation_settings if theirs[key] is not None]
     if made.activation is not None and usual:
         known = {"gelu": "gelu_erf", "gelu_new": "gelu", "gelu_pytorch_tanh": "gelu"}
+        known["quick_gelu"] = "gelu_quick"
         assert made.activation == known.get(usual[0], usual[0])
     # A default that is not supported is refused, unless config.json has the other value.
     refused = {k: v for k, v in made.needed.items() if theirs[k] not in (None, v)}

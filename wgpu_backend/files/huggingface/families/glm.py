@@ -108,3 +108,13 @@ class Glm4Moe(Decoder):
     def keys(self) -> dict[str, Value]:
         """Return the keys of routing."""
         return expert_keys(self.settings, "sigmoid")
+
+
+@family("Glm4vMoeForConditionalGeneration")
+class Glm4vMoe(Glm4Moe):
+    """The language model of GLM-4.5V, which rotates halves by time, height and width."""
+
+    def keys(self) -> dict[str, Value]:
+        """Return the keys of routing, and the pairs that each position rotates."""
+        sections = self.rope.uints("mrope_section", default=[8, 12, 12])
+        return {**super().keys(), "rope.dimension_sections": np.array(sections, np.int32)}

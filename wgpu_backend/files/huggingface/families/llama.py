@@ -149,6 +149,7 @@ _SLIDING = ("MistralForCausalLM", "MixtralForCausalLM")
 class Voxtral(Llama):
     """The language model of Voxtral."""
 
+    defaults: ClassVar[Mapping[str, object]] = {"rms_norm_eps": 1e-5}
     harmless = (*Llama.harmless, "audio_config", "audio_token_id", "projector_hidden_act")
 
 

@@ -113,6 +113,7 @@ class Qwen2VL(Qwen2):
     """The language model of Qwen2-VL and Qwen2.5-VL."""
 
     architecture = "qwen2vl"
+    defaults: ClassVar[Mapping[str, object]] = {**Qwen2.defaults, "rms_norm_eps": 1e-5}
     harmless = (*Qwen2.harmless, *_TOWERS)
 
     def keys(self) -> dict[str, Value]:
