@@ -42,7 +42,8 @@ HOSTS = ("testserver", "localhost")
 
 
 def opened(stored, num_ctx):
-    return wb.load(stored.path, device="cpu", num_ctx=num_ctx or 256, num_parallel=2)
+    more = {"mmproj": stored.projector, "num_ctx": num_ctx or 256, "num_parallel": 2}
+    return wb.load(stored.path, device="cpu", **more)
 
 
 def app_of(root: Path, hosts=HOSTS, opens=opened, wraps=None, **more):

@@ -397,6 +397,12 @@ class Illustrations:
         self.parts.append(Part(kind, source))
         return {"type": kind, "number": len(self.parts) - 1}
 
+    def count(self, messages: Sequence[Message]) -> int:
+        """Return how many pictures and sounds some of `self.messages` have."""
+        contents = [message.get("content") for message in messages]
+        lists = [cast("list[object]", each) for each in contents if isinstance(each, list)]
+        return sum(_kind(part) is not None for each in lists for part in each)
+
     def spell(
         self, messages: Sequence[Message], template: str, placeholder: str | None
     ) -> tuple[list[Message], list[str], list[int]]:

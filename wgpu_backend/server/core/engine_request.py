@@ -247,13 +247,20 @@ def _tokenize(loaded: Loaded, prompt: str | Sequence[int], media: Sequence[Part]
     return place_raw(loaded.model.prompter, prompt, prepared, [*markers])
 
 
-def _prepare(loaded: Loaded, media: Sequence[Part]) -> list[Prepared]:
+def _prepare(loaded: Loaded, media: Sequence[Part], optional: int = 0) -> list[Prepared]:
     """Prepare the pictures and sounds of a request.
+
+    Parameters
+    ----------
+    optional : int
+        How many of the first are left out where the context has no room for them.
 
     Raises
     ------
     RequestError
         The model does not take them.
+    ContextFull
+        They take more than the context holds.
     BackendError
         One is damaged.
     """
@@ -263,7 +270,19 @@ def _prepare(loaded: Loaded, media: Sequence[Part]) -> list[Prepared]:
             what = {"image": "images", "audio": "audio"}[part.kind]
             why = "it has no tower for them" if model.takes else "it reads text alone"
             raise RequestError(400, f'"{loaded.stored.entry.name}" does not support {what}: {why}')
-    return [model.prepare(part.kind, cast("bytes", part.source)) for part in media]
+    found: list[Prepared] = []
+    for part in media:
+        found.append(model.prepare(part.kind, cast("bytes", part.source)))
+        # Before the next one is read, which takes time and memory.
+        if (rows := sum(each.rows for each, _ in found[optional:])) > model.num_ctx:
+            raise ContextFull(
+                f"{len(found)} of {len(media)} pictures and sounds take {rows} tokens, the context "
+                f"holds {model.num_ctx}; send fewer or smaller ones, or load the model with a "
+                "larger num_ctx",
+                rows,
+                model.num_ctx,
+            )
+    return found
 
 
 def _render(
@@ -274,7 +293,9 @@ def _render(
     kwargs = make_template_variables(loaded.defaults, request, think, get_template(loaded))
     given = prompter.check_messages(conversation([*(request.messages or ())]), PART_KINDS)
     shown = Illustrations(given)
-    messages, prepared = shown.messages, _prepare(loaded, shown.parts)
+    messages = shown.messages
+    optional = len(shown.parts) - shown.count(messages[-1:]) if request.truncate else 0
+    prepared = _prepare(loaded, shown.parts, optional)
     # Earlier messages may be dropped later; the last one must fit.
     texts = [each.get("content") for each in (messages[-1:] if request.truncate else messages)]
     require_short("".join(text for text in texts if isinstance(text, str)), loaded)

@@ -11,28 +11,32 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from wgpu_backend.engine.media import Placed, Prepared, Run, TowerRules
-from wgpu_backend.errors import BackendError
+from wgpu_backend.errors import QueueFull
 from wgpu_backend.nn.tower import Media, Rows, Tower
 
 Message = dict[str, Any]
 PlacedPlain = tuple[str, list[list[Any]]]
 """A digest, and of each run: start, first row, count of rows, and their grid."""
-# Host memory of a worker for what was prepared and not yet submitted, or may be again.
+# Host memory of a worker for what was prepared and not yet submitted.
 _MOST_NBYTES = 512 << 20
 
 
 class PreparedMedia:
-    """The pictures and sounds that a worker has prepared, by digest; the latest of them."""
+    """The pictures and sounds that a worker has prepared for requests that are still to come.
+
+    Each is kept until as many requests have placed it as prepared it. Those of requests that never
+    come, as they were refused, are dropped for later ones, the oldest first.
+    """
 
     def __init__(self, most_nbytes: int = _MOST_NBYTES) -> None:
         self._most = most_nbytes
-        self._found: dict[str, tuple[Media, Tower]] = {}
+        self._found: dict[str, tuple[Media, Tower, int]] = {}
 
     def add(self, media: Media, tower: Tower) -> Message:
         """Keep a prepared picture or sound, and return what a server needs to know of it."""
         digest = media.digest.hex()
-        self._found.pop(digest, None)
-        self._found[digest] = media, tower
+        _, _, waiting = self._found.pop(digest, (None, None, 0))
+        self._found[digest] = media, tower, waiting + 1
         while len(self._found) > 1 and self._nbytes > self._most:
             del self._found[next(iter(self._found))]
         return {
@@ -45,23 +49,25 @@ class PreparedMedia:
 
     @property
     def _nbytes(self) -> int:
-        return sum(a.nbytes for media, _ in self._found.values() for a in media.arrays.values())
+        return sum(a.nbytes for media, *_ in self._found.values() for a in media.arrays.values())
 
     def place(self, plain: PlacedPlain) -> Placed:
         """Return a picture or sound at its place in a prompt.
 
         Raises
         ------
-        BackendError
+        QueueFull
             It was dropped since, for later ones.
         """
         digest, runs = plain
         if digest not in self._found:
-            raise BackendError(
-                "a picture or sound was dropped for later ones before its request came; send the "
-                "request again"
+            raise QueueFull(
+                "a picture or sound was dropped for later ones before its request came, as they "
+                f"take more than {self._most >> 20} MiB; send the request again"
             )
-        media, tower = self._found[digest]
+        media, tower, waiting = self._found.pop(digest)
+        if waiting > 1:
+            self._found[digest] = media, tower, waiting - 1
         return Placed(media, tower, [_parse_run(run) for run in runs])
 
 
