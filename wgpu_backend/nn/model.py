@@ -24,7 +24,7 @@ from wgpu_backend.nn.kvcache.layers import LayerCache
 from wgpu_backend.nn.layers import Embedding, Linear
 from wgpu_backend.nn.low_rank import LowRank
 from wgpu_backend.nn.model_inputs import ModelInput
-from wgpu_backend.nn.module import Module, modules, populate
+from wgpu_backend.nn.module import FileModule, modules
 from wgpu_backend.ops import plugins
 
 
@@ -46,7 +46,7 @@ class PromptEncoder(Protocol):
         ...
 
 
-class Model(Module, ABC):
+class Model(FileModule, ABC):
     """An architecture with weights.
 
     A subclass declares its weights as fields, reads its options in `__init__` from
@@ -98,32 +98,14 @@ class Model(Module, ABC):
             cls.prompt_encoder = vars(cls)["reader"]
 
     def __init__(self, backend: Backend) -> None:
-        self.backend = backend
         self.directions: Mapping[int, Tensor] = {}
         self._used: set[str] = set()
-        self.fill(self)
+        super().__init__(backend)
 
-    @property
-    def config(self) -> Config:
-        """Return the keys and values of the model's file."""
-        return self.backend.config
-
-    def fill(self, module: Module, prefix: str = "") -> None:
-        """Fill the fields of a module with the weights below a prefix.
-
-        Raises
-        ------
-        ModelError
-            A weight is missing, or its shape differs from the one the field declares.
-        """
-        try:
-            populate(module, self._take, prefix)
-        except ModelError as error:
-            raise self.fail(str(error)) from None
-
-    def _take(self, name: str) -> Tensor | None:
+    def find_weight(self, name: str) -> Tensor | None:
+        """Return the weight of a name, or None, and note the name for `require_all_used`."""
         self._used.add(name)
-        return self.backend.get(name)
+        return super().find_weight(name)
 
     def adaptable(self) -> dict[str, list[Linear | Embedding]]:
         """Return the modules that adapters can change, by the name of their weight in the file.
@@ -313,10 +295,6 @@ class Model(Module, ABC):
             shape = wanted.get(name, info.shape)
             if info.shape != shape:
                 raise self.fail(f"tensor {name} is {info.shape}, by the file's keys it is {shape}")
-
-    def fail(self, message: str) -> ModelError:
-        """Return an error whose message names the model's file."""
-        return ModelError(f"{self.backend.file.path}: {message}")
 
 
 M = TypeVar("M", bound=type[Model])

@@ -34,6 +34,8 @@ from typing import Any, TypeVar, Union, cast, get_args, get_origin, get_type_hin
 from warnings import warn
 
 from wgpu_backend.errors import ModelError
+from wgpu_backend.files.gguf.config import Config
+from wgpu_backend.ml.backend import Backend
 from wgpu_backend.ml.tensor import Tensor
 
 Class = TypeVar("Class")
@@ -113,6 +115,51 @@ class Module:
         has : callable
             Returns whether the file has a weight of this name, below that of the module.
         """
+
+
+class FileModule(Module):
+    """A module with the weights of a whole file: the base class of models and towers.
+
+    Parameters
+    ----------
+    backend : Backend
+        Backend with the weights of the file.
+
+    Raises
+    ------
+    ModelError
+        A weight is missing, or its shape differs from the one the field declares.
+    """
+
+    def __init__(self, backend: Backend) -> None:
+        self.backend = backend
+        self.fill(self)
+
+    @property
+    def config(self) -> Config:
+        """Return the keys and values of the file."""
+        return self.backend.config
+
+    def find_weight(self, name: str) -> Tensor | None:
+        """Return the weight of a name, or None."""
+        return self.backend.get(name)
+
+    def fill(self, module: Module, prefix: str = "") -> None:
+        """Fill the fields of a module with the weights below a prefix.
+
+        Raises
+        ------
+        ModelError
+            A weight is missing, or its shape differs from the one the field declares.
+        """
+        try:
+            populate(module, self.find_weight, prefix)
+        except ModelError as error:
+            raise self.fail(str(error)) from None
+
+    def fail(self, message: str) -> ModelError:
+        """Return an error whose message names the file."""
+        return ModelError(f"{self.backend.file.path}: {message}")
 
 
 def populate(module: Module, find: Find, prefix: str = "") -> bool:

@@ -22,10 +22,9 @@ from numpy.typing import NDArray
 
 from wgpu_backend.errors import ModelError
 from wgpu_backend.files.gguf.config import Config
-from wgpu_backend.ml.backend import Backend
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.tensor import Tensor
-from wgpu_backend.nn.module import Module, populate
+from wgpu_backend.nn.module import FileModule, Module
 
 Array = NDArray[Any]
 M = TypeVar("M", bound=Module)
@@ -83,7 +82,7 @@ def make_media(arrays: Mapping[str, Array], layout: Sequence[str | Rows]) -> Med
     return Media(arrays, layout, whole.digest())
 
 
-class Tower(Module, ABC):
+class Tower(FileModule, ABC):
     """An encoder of pictures or sound, with weights.
 
     A subclass declares its weights as fields, reads its options in `__init__` from
@@ -121,28 +120,6 @@ class Tower(Module, ABC):
     around: ClassVar[tuple[str, str]] = ("", "")
     cols: int
 
-    def __init__(self, backend: Backend) -> None:
-        self.backend = backend
-        self.fill(self)
-
-    @property
-    def config(self) -> Config:
-        """Return the keys and values of the tower's file."""
-        return self.backend.config
-
-    def fill(self, module: Module, prefix: str = "") -> None:
-        """Fill the fields of a module with the weights below a prefix.
-
-        Raises
-        ------
-        ModelError
-            A weight is missing, or its shape differs from the one the field declares.
-        """
-        try:
-            populate(module, self.backend.get, prefix)
-        except ModelError as error:
-            raise self.fail(str(error)) from None
-
     def fill_layers(self, make: Callable[[], M], count: int, prefix: str = "v.blk.") -> list[M]:
         """Make `count` layers and fill them with the weights below the prefix and their number."""
         layers = [make() for _ in range(count)]
@@ -174,10 +151,6 @@ class Tower(Module, ABC):
         inputs : mapping of str to Tensor
             ``Media.arrays`` as tensors.
         """
-
-    def fail(self, message: str) -> ModelError:
-        """Return an error whose message names the tower's file."""
-        return ModelError(f"{self.backend.file.path}: {message}")
 
 
 T = TypeVar("T", bound=type[Tower])
