@@ -34,7 +34,8 @@ SHOWN = {
 }
 WITH_A_WINDOW = {"attention_map", "activations", "imagine_window", "playground"}  # test_windows.py
 ELSEWHERE = {"onnx_model"}  # test_array_examples.py
-ON_NUMPY = ("tensor_tour", "generate", "custom_op", "custom_model", "profile_step")
+ON_NUMPY = ("tensor_tour", "custom_op")
+SLOWLY_ON_NUMPY = ("generate", "custom_model", "profile_step")
 
 
 def run(name: str, *arguments: str) -> str:
@@ -74,7 +75,9 @@ def test_examples_run_on_the_best_adapter(name: str):
         assert nmse(output) < 1e-5  # WGSL lets a sine be off by 2⁻¹¹
 
 
-@pytest.mark.parametrize("name", ON_NUMPY)
+@pytest.mark.parametrize(
+    "name", [*ON_NUMPY, *(pytest.param(name, marks=pytest.mark.slow) for name in SLOWLY_ON_NUMPY)]
+)
 def test_examples_run_on_numpy(name: str):
     where = ["--device", "cpu"] if name == "generate" else ["cpu"]
     output = run(name, *ARGUMENTS.get(name, []), *where)

@@ -206,6 +206,7 @@ def test_every_shader_of_the_playground_moves(full, examples, shader: str):
     assert np.abs(pixels - before)[..., :3].mean() > 1e-4
 
 
+@pytest.mark.slow
 def test_attention_weights_are_causal_add_up_to_one_and_stay_as_they_were(examples):
     # Batches of 16 and of 32 have other kernels, which on hardware round activations to eight bits,
     # or sum in another order, by which a key in f16 may come to lie a step aside.

@@ -65,6 +65,7 @@ def test_a_sentence_is_followed(pipeline):
     assert made["picture_check"].problems(asked, found) == []
 
 
+@pytest.mark.slow
 def test_a_seed_gives_the_same_picture_on_every_device(pipeline, on_numpy):
     options = {"seed": 7, "num_inference_steps": 4, "output_type": "np"}
     here, there = (each.generate("a green star", **options).images for each in (pipeline, on_numpy))

@@ -35,6 +35,16 @@ def assert_all_ways(tmp_path, executor, case: Case, file: str, name: str, steps=
                 assert_recorded(got, file, name, limit)
 
 
+@pytest.mark.parametrize(("architecture", "dtype"), SOME)
+def test_weight_types_in_chunks_on_a_gpu(full, tmp_path, architecture, dtype):
+    case = types(architecture)[dtype]
+    path = case.write(tmp_path / "model.gguf")
+    with running(path, full, case.length, F16) as model:
+        got = model.anew(case.tokens, 7)[list(case.rows)]
+    assert_recorded(got, architecture, dtype, LIMITS[F16])
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(("architecture", "dtype"), TYPES)
 def test_every_weight_type_on_a_gpu(full, tmp_path, architecture, dtype):
     assert_all_ways(tmp_path, full, types(architecture)[dtype], architecture, dtype)

@@ -33,6 +33,13 @@ def exact(path, tokens):
 
 
 @pytest.mark.parametrize("dtype", [Q8_0, Q4_0], ids=str)
+def test_logits_in_numpy_are_near_those_of_an_exact_cache(path, tokens, exact, dtype):
+    with running(path, NumpyExecutor(), 96, dtype) as model:
+        assert 0 < nmse(model.anew(tokens), exact) <= LIMITS[dtype]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", [Q8_0, Q4_0], ids=str)
 def test_logits_are_near_those_of_an_exact_cache(executor, path, tokens, exact, dtype):
     with running(path, executor, 96, dtype) as model:
         whole = model.anew(tokens)

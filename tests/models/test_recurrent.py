@@ -37,6 +37,15 @@ def assert_all_ways(tmp_path, executor, name):
 
 
 @pytest.mark.parametrize("name", NAMES)
+def test_every_architecture_in_chunks_on_a_gpu(full, tmp_path, name):
+    """Two chunks by the same graph, the second begun with the states of the first."""
+    case = recurrent()[name]
+    with running(case.write(tmp_path / "model.gguf"), full, 64) as model:
+        assert_recorded(model.anew(case.tokens, 8), name)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NAMES)
 def test_every_architecture_on_a_gpu(full, tmp_path, name):
     assert_all_ways(tmp_path, full, name)
 

@@ -328,6 +328,7 @@ def test_a_created_model_keeps_its_tower(tmp_path):
     assert stored.projector.read_bytes() == tower.read_bytes()
 
 
+@pytest.mark.slow
 def test_a_worker_reads_pictures(tmp_path):
     """The blobs of a store have no names, so the worker is given the tower's."""
     store, name = Store(tmp_path / "models"), ModelName.parse("seer")

@@ -99,6 +99,7 @@ def asked_and_killed(served, *asks, signals=(signal.SIGKILL,)):
     return found
 
 
+@pytest.mark.slow
 def test_killed_workers_are_told_to_who_asked_and_replaced(tmp_path, monkeypatch, caplog):
     served = Served(tmp_path, monkeypatch, ("one", "two"))
     with served.client:

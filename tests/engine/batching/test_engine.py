@@ -45,6 +45,7 @@ def test_requests_of_all_kinds_share_a_batch(model, engine):
     assert texts(made) == alone
 
 
+@pytest.mark.slow
 def test_the_device_makes_the_same_of_a_batch(path, full):
     # A rasteriser has a kernel for all numbers of columns, a GPU promises only as much as this.
     steady = full.info.kind != "software"

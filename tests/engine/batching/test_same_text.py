@@ -84,9 +84,9 @@ def test_room_that_is_short_changes_nothing(path, full):
 @pytest.mark.parametrize(
     ("name", "window", "num_ctx", "batch_tokens"),
     [
-        ("llama", 0, 512, 64),
-        ("gemma3", 8, 128, 32),
-        ("gemma3", 8, 128, 256),
+        pytest.param("llama", 0, 512, 64, marks=[pytest.mark.slow]),
+        pytest.param("gemma3", 8, 128, 32, marks=[pytest.mark.slow]),
+        pytest.param("gemma3", 8, 128, 256, marks=[pytest.mark.slow]),
         pytest.param("gemma3", 600, 1024, 64, marks=[pytest.mark.slow]),
     ],
 )
@@ -171,7 +171,7 @@ def logits_of(model, texts, sizes):
     [
         ("full", "f16", "exact"),
         ("full", "q4_0", "default"),
-        ("full", "mixtral", "exact"),
+        pytest.param("full", "mixtral", "exact", marks=pytest.mark.slow),
         pytest.param("wide", "q4_0", "coarse", marks=pytest.mark.slow),
         pytest.param("wide", "q8_0", "default", marks=pytest.mark.slow),
         pytest.param("wide", "mixtral", "exact", marks=pytest.mark.slow),

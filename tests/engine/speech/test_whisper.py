@@ -62,6 +62,7 @@ def test_states_and_logits_equal_transformers(model):
     check_states(model)
 
 
+@pytest.mark.slow
 @pytest.mark.gpu
 def test_states_and_logits_on_a_gpu(folder):
     with speech.load(folder, exact=True) as model:

@@ -8,7 +8,17 @@ from wgpu_backend.device import dawn
 from wgpu_backend.device.adapters import Devices
 from wgpu_backend.device.device import Device
 from wgpu_backend.kernels import complete
+from wgpu_backend.kernels.gpu.subgroups import has_eight_lanes
 from wgpu_backend.ml.wgpu.executor import WgpuExecutor
+
+
+@pytest.fixture(scope="session")
+def eight_lanes(executors) -> WgpuExecutor:
+    """`wide`, of subgroups of eight lanes or more."""
+    executor = executors("wide")
+    if not has_eight_lanes(executor.capabilities):
+        pytest.skip("needs subgroups of eight lanes")
+    return executor
 
 
 @pytest.fixture(scope="package")

@@ -27,6 +27,7 @@ def logits(path, executor):
         return model.anew(TOKENS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("integer_dot", [True, False])
 def test_logits_are_nearly_as_good_as_of_products_that_round_for_themselves(
     executors, tmp_path, monkeypatch, integer_dot

@@ -10,7 +10,6 @@ from tests.ops.operands import tensor
 from wgpu_backend.dtypes import Q4_0
 from wgpu_backend.errors import DeviceError, ShapeError
 from wgpu_backend.kernels.gpu.attention import attention_merge_f16, attention_merge_q8
-from wgpu_backend.kernels.gpu.subgroups import has_eight_lanes
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.numpy_executor import NumpyExecutor
 from wgpu_backend.ops.attention.paged import attention_merge
@@ -25,14 +24,6 @@ pytestmark = pytest.mark.gpu
 ROUNDING = 1e-5
 
 
-@pytest.fixture
-def wide(executors):
-    executor = executors("wide")
-    if not has_eight_lanes(executor.capabilities):
-        pytest.skip("needs subgroups of eight lanes")
-    return executor
-
-
 def ranges(rng, tokens, heads, splits, cols):
     x = rng.standard_normal((tokens, heads, splits, cols + 4)).astype("f4")
     x[..., cols + 1] = np.abs(x[..., cols + 1]) + 0.5
@@ -43,25 +34,25 @@ def ranges(rng, tokens, heads, splits, cols):
     "shape", [(1, 4, 32, 128), (3, 5, 3, 32), (1, 1, 1, 64), (2, 3, 17, 96)], ids=str
 )
 @pytest.mark.parametrize("planar", [False, True])
-def test_it_is_the_merge_rounded(wide, rng, shape, planar):
+def test_it_is_the_merge_rounded(eight_lanes, rng, shape, planar):
     x = ranges(rng, *shape)
     got, want = (
         decoded(
             from_planes(values_of(e, lambda ctx: attention_merge_q8(tensor(ctx, x), planar=planar)))
         )
-        for e in (wide, NumpyExecutor())
+        for e in (eight_lanes, NumpyExecutor())
     )
     assert got.shape == (shape[0], shape[1] * shape[3])
     assert nmse(got, want) <= ROUNDING
 
 
 @pytest.mark.parametrize("nibbles", [False, True])
-def test_it_is_the_merge_in_f16(wide, rng, nibbles):
+def test_it_is_the_merge_in_f16(eight_lanes, rng, nibbles):
     x = ranges(rng, 3, 5, 3, 96)
     how = {"planar": not nibbles, "nibbles": nibbles}
     got, want = (
         decoded_f16(values_of(e, lambda ctx: attention_merge_f16(tensor(ctx, x), **how)), nibbles)
-        for e in (wide, NumpyExecutor())
+        for e in (eight_lanes, NumpyExecutor())
     )
     assert got.shape == (3, 5 * 96)
     assert nmse(got, want) <= 1e-7
@@ -91,7 +82,9 @@ def test_it_is_the_merge_in_f16(wide, rng, nibbles):
     ],
     ids=["sixteen bits", "f16", "eight bits"],
 )
-def test_products_that_round_columns_read_it(wide, rng, monkeypatch, changes, rules, ops, limit):
+def test_products_that_round_columns_read_it(
+    eight_lanes, rng, monkeypatch, changes, rules, ops, limit
+):
     x = ranges(rng, 1, 4, 5, 64)
     data = rng.integers(0, 100, (40, 8 * 18), np.uint8)
 
@@ -99,15 +92,18 @@ def test_products_that_round_columns_read_it(wide, rng, monkeypatch, changes, ru
         weight = ctx.from_bytes(Q4_0, data.tobytes(), 40, 256)
         return [weight.mulmat(attention_merge(tensor(ctx, x)).reshape(1, 256))]
 
-    wide = wide.as_if(dataclasses.replace(wide.capabilities, **changes))
-    fused, got = ran(wide, monkeypatch, rules, build, exact=False)
-    _, want = ran(wide, monkeypatch, rules[:1], build, exact=False)
+    eight_lanes = eight_lanes.as_if(dataclasses.replace(eight_lanes.capabilities, **changes))
+    fused, got = ran(eight_lanes, monkeypatch, rules, build, exact=False)
+    _, want = ran(eight_lanes, monkeypatch, rules[:1], build, exact=False)
     assert fused == ops
     assert nmse(got[0], want[0]) <= limit
 
 
-def test_heads_that_are_no_whole_groups_are_refused(wide):
-    with Context(wide) as ctx, pytest.raises(ShapeError, match=r"are 40, needs a multiple of 32"):
+def test_heads_that_are_no_whole_groups_are_refused(eight_lanes):
+    with (
+        Context(eight_lanes) as ctx,
+        pytest.raises(ShapeError, match=r"are 40, needs a multiple of 32"),
+    ):
         attention_merge_q8(ctx.zeros(1, 2, 3, 44))
 
 

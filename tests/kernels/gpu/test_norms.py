@@ -5,7 +5,6 @@ import pytest
 
 from tests.ops.operands import tensor
 from wgpu_backend.kernels import select
-from wgpu_backend.kernels.gpu.subgroups import has_eight_lanes
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.numpy_executor import NumpyExecutor
 from wgpu_backend.ops.linear.activation_rounding import rms_norm_pair
@@ -16,14 +15,6 @@ from wgpu_backend.ops.reduce.reduction import l2_norm
 from wgpu_backend.testing import nmse, values_of
 
 pytestmark = pytest.mark.gpu
-
-
-@pytest.fixture
-def wide(executors):
-    executor = executors("wide")
-    if not has_eight_lanes(executor.capabilities):
-        pytest.skip("needs subgroups of eight lanes")
-    return executor
 
 
 @pytest.mark.parametrize(
@@ -37,33 +28,33 @@ def wide(executors):
     ids=lambda value: getattr(value, "name", ""),
 )
 @pytest.mark.parametrize("cols", [1023, 1024, 4099])
-def test_norms_of_long_rows(wide, check, rng, norm, kwargs, cols):
+def test_norms_of_long_rows(eight_lanes, check, rng, norm, kwargs, cols):
     x = rng.standard_normal((3, cols)).astype("f4")
-    check(wide, lambda ctx: norm(tensor(ctx, x), **kwargs), limit=1e-12)
+    check(eight_lanes, lambda ctx: norm(tensor(ctx, x), **kwargs), limit=1e-12)
 
 
 @pytest.mark.parametrize(("cols", "threads"), [(992, None), (1024, 256)])
-def test_long_rows_have_256_threads(wide, cols, threads):
-    with Context(wide) as ctx:
+def test_long_rows_have_256_threads(eight_lanes, cols, threads):
+    with Context(eight_lanes) as ctx:
         for node in (
             rms_norm(ctx.zeros(2, cols), eps=1e-5),
             rms_norm_pair(ctx.zeros(2, cols), eps=1e-5),
         ):
-            taken = select(node.call.op, node.launch, wide.capabilities)
+            taken = select(node.call.op, node.launch, eight_lanes.capabilities)
             assert taken.choices.get("WG") == threads
 
 
 @pytest.mark.parametrize("shape", [(1, 32), (3, 96), (2, 4128)], ids=str)
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("planar", [False, True])
-def test_a_norm_is_split_as_in_the_reference(wide, rng, shape, weighted, planar):
+def test_a_norm_is_split_as_in_the_reference(eight_lanes, rng, shape, weighted, planar):
     x, w = 5 * rng.standard_normal(shape, "f4"), rng.standard_normal(shape[-1], "f4")
 
     def build(ctx):
         weight = tensor(ctx, w) if weighted else None
         return rms_norm_pair(tensor(ctx, x), weight, eps=1e-5, planar=planar)
 
-    got, want = (values_of(executor, build) for executor in (wide, NumpyExecutor()))
+    got, want = (values_of(executor, build) for executor in (eight_lanes, NumpyExecutor()))
     if planar:
         got, want = (from_planes(y).reshape(len(x), 2, -1, 12) for y in (got, want))
     for y in (got, want):

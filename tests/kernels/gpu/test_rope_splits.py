@@ -12,21 +12,12 @@ from wgpu_backend.dtypes import F16, F32
 from wgpu_backend.errors import DeviceError
 from wgpu_backend.kernels import runs
 from wgpu_backend.kernels.gpu.attention import rope_attention_splits
-from wgpu_backend.kernels.gpu.subgroups import has_eight_lanes
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.numpy_executor import NumpyExecutor
 from wgpu_backend.ops.attention.paged import attention_merge, paged_attention_splits
 
 pytestmark = pytest.mark.gpu
 SPLITS = 3
-
-
-@pytest.fixture
-def wide(executors):
-    executor = executors("wide")
-    if not has_eight_lanes(executor.capabilities):
-        pytest.skip("needs subgroups of eight lanes")
-    return executor
 
 
 @pytest.fixture
@@ -64,8 +55,8 @@ def of_ranges(given, heads, *, eps=None, interleaved=False):
     ids=str,
 )
 @pytest.mark.parametrize("position", [0, 257])
-def test_ranges_joined_are_what_ops_apart_give(wide, seed, heads, dtype, how, position):
-    with Context(wide) as context:
+def test_ranges_joined_are_what_ops_apart_give(eight_lanes, seed, heads, dtype, how, position):
+    with Context(eight_lanes) as context:
         given = operands(context, seed, heads, dtype, position)
         y = in_ranges(given, heads, **how).numpy()
         got = [y, given.keys.numpy(), given.values.numpy()]
@@ -102,8 +93,8 @@ def of_sequences(context, seed, heads, dtype, **how):
     ],
     ids=str,
 )
-def test_tokens_of_several_sequences(wide, seed, heads, dtype, how):
-    with Context(wide) as context:
+def test_tokens_of_several_sequences(eight_lanes, seed, heads, dtype, how):
+    with Context(eight_lanes) as context:
         given = of_sequences(context, seed, heads, dtype)
         y = in_ranges(given, heads, **how).numpy()
         got = [y, given.keys.numpy(), given.values.numpy()]
@@ -142,8 +133,8 @@ RULE = [*RULES, "rope_attention_splits"]
     [((), 9), (("value",), 10), (("norms",), 11), (("sinks",), 10), (("value", "norms"), 12)],
     ids=str,
 )
-def test_devices_that_show_too_few_buffers_have_no_kernel(wide, seed, extras, needed):
-    with Context(wide) as context:
+def test_devices_that_show_too_few_buffers_have_no_kernel(eight_lanes, seed, extras, needed):
+    with Context(eight_lanes) as context:
         given = operands(context, seed, SHAPES[0], F16, 5)
         if "value" in extras:
             given.value = other_value(context, SHAPES[0])
@@ -151,35 +142,35 @@ def test_devices_that_show_too_few_buffers_have_no_kernel(wide, seed, extras, ne
             given.sinks = context.zeros(SHAPES[0].heads)
         node = of_ranges(given, SHAPES[0], eps=0.1 if "norms" in extras else None)
         for most in (needed - 1, needed):
-            known = dataclasses.replace(wide.capabilities, max_storage_bindings=most)
+            known = dataclasses.replace(eight_lanes.capabilities, max_storage_bindings=most)
             assert runs(node.call.op, node.launch, known) == (most == needed)
 
 
 @pytest.mark.parametrize("value_apart", [False, True])
-def test_a_step_of_one_token_is_two_ops(wide, seed, monkeypatch, value_apart):
+def test_a_step_of_one_token_is_two_ops(eight_lanes, seed, monkeypatch, value_apart):
     build = layer(seed, value_apart=value_apart)
-    fused, got = ran(wide, monkeypatch, RULE, build)
-    _, want = ran(wide, monkeypatch, [], build)
+    fused, got = ran(eight_lanes, monkeypatch, RULE, build)
+    _, want = ran(eight_lanes, monkeypatch, [], build)
     assert fused[-2:] == ["rope_attention_splits", "attention_merge"]
     assert not {"rope", "rope_put", "set_rows"} & set(fused)
     same_but_for_fused_sums(got, want)
 
 
-def test_a_step_of_several_sequences_is_two_ops(wide, seed, monkeypatch):
+def test_a_step_of_several_sequences_is_two_ops(eight_lanes, seed, monkeypatch):
     build = layer(seed, make=of_sequences)
-    fused, got = ran(wide, monkeypatch, RULE, build)
-    _, want = ran(wide, monkeypatch, [], build)
+    fused, got = ran(eight_lanes, monkeypatch, RULE, build)
+    _, want = ran(eight_lanes, monkeypatch, [], build)
     assert fused[-2:] == ["rope_attention_splits", "attention_merge"]
     assert not {"rope", "rope_put", "set_rows"} & set(fused)
     same_but_for_fused_sums(got, want)
 
 
 @pytest.mark.parametrize("lacks", [{"subgroups": False}, {"max_storage_bindings": 8}], ids=str)
-def test_a_device_that_lacks_something_keeps_them_apart(wide, seed, monkeypatch, lacks):
-    wide = wide.as_if(dataclasses.replace(wide.capabilities, **lacks))
-    fused, _ = ran(wide, monkeypatch, RULE, layer(seed))
+def test_a_device_that_lacks_something_keeps_them_apart(eight_lanes, seed, monkeypatch, lacks):
+    eight_lanes = eight_lanes.as_if(dataclasses.replace(eight_lanes.capabilities, **lacks))
+    fused, _ = ran(eight_lanes, monkeypatch, RULE, layer(seed))
     assert "rope_attention_splits" not in fused
-    with Context(wide) as context:
+    with Context(eight_lanes) as context:
         given = operands(context, seed, SHAPES[0], F16, 5)
         with pytest.raises(DeviceError, match=r"rope_attention_splits: .* use rope_put and"):
             in_ranges(given, SHAPES[0]).numpy()

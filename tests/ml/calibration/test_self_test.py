@@ -123,6 +123,7 @@ def test_a_device_with_wrong_subgroups_does_without(executors, tmp_path, monkeyp
     assert apply_verdict(executor.capabilities, {"linear_q8"}) is executor.capabilities
 
 
+@pytest.mark.slow
 @pytest.mark.gpu
 def test_adapter_passes_with_fused_ops(executors) -> None:
     executor = executors("baseline")

@@ -124,8 +124,13 @@ class Sequences(RuleBasedStateMachine):
             assert len(self.table.get_blocks(sequence)) == -(-len(self.held(sequence)) // BLOCK)
 
 
-TestSequences = Sequences.TestCase
-TestSequences.settings = settings(max_examples=200, stateful_step_count=40, deadline=None)
+class TestSequences(Sequences.TestCase):
+    settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
+
+
+@pytest.mark.slow
+class TestManySequences(Sequences.TestCase):
+    settings = settings(max_examples=200, stateful_step_count=40, deadline=None)
 
 
 def test_whole_blocks_of_a_prefix_are_shared_and_the_rest_is_copied():

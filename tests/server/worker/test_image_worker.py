@@ -136,7 +136,9 @@ def test_one_who_leaves_ends_the_work_before_or_while_it_is_done(worker):
 
 
 @signals
-@pytest.mark.parametrize(("sent", "counts"), [("SIGKILL", 0), ("SIGABRT", 1)])
+@pytest.mark.parametrize(
+    ("sent", "counts"), [("SIGKILL", 0), pytest.param("SIGABRT", 1, marks=pytest.mark.slow)]
+)
 def test_a_process_that_dies_fails_its_order_and_the_next_has_another(
     worker, sent, counts, monkeypatch
 ):

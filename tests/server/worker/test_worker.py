@@ -213,7 +213,9 @@ def test_the_estimate_is_of_the_right_size(worker, path):
 
 
 @signals
-@pytest.mark.parametrize(("sent", "counts"), [("SIGKILL", 0), ("SIGABRT", 1)])
+@pytest.mark.parametrize(
+    ("sent", "counts"), [pytest.param("SIGKILL", 0, marks=pytest.mark.slow), ("SIGABRT", 1)]
+)
 def test_a_worker_that_dies_fails_what_was_under_way(path, sent, counts):
     lost = []
     worker = opened(path, lost)
@@ -387,6 +389,7 @@ def test_what_is_wrong_in_an_imported_file_comes_with_its_line(tmp_path):
         worker.engine.submit(asked([1, 2, 3], max_tokens=2)).result(PATIENCE)
 
 
+@pytest.mark.slow
 def test_a_worker_needs_no_more_of_an_environment_than_its_paths(path, monkeypatch):
     """On Windows the environment's own program cannot be given a socket."""
     monkeypatch.setattr(sys, "executable", sys._base_executable)
