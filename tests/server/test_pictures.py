@@ -236,7 +236,8 @@ def test_lists_of_models_name_what_they_read(client):
         "pictures": ["image"],
     }
     one = client.get("/v1/models/eyes").json()
-    assert one["capabilities"] == ["completion", "vision"]
+    # Under the name that was asked for.
+    assert (one["id"], one["capabilities"]) == ("eyes", ["completion", "vision"])
 
 
 # The bundled template, which also writes results of tools, as texts alone.

@@ -1,6 +1,6 @@
 // Anthropic's client for JavaScript.
 import { createRequire } from "node:module";
-import { equal, idle, refused, tryAll, url } from "./features.mjs";
+import { encodedPicture, equal, idle, refused, tryAll, url } from "./features.mjs";
 
 const Anthropic = createRequire(process.env.NODE_PATH + "/")("@anthropic-ai/sdk").default;
 const client = new Anthropic({ baseURL: url, apiKey: "none", maxRetries: 0 });
@@ -31,6 +31,14 @@ await tryAll({
   async count_tokens() {
     const found = await client.messages.countTokens({ model: "actor", messages });
     equal(found.input_tokens > 0, true);
+  },
+  async pictures() {
+    const source = { type: "base64", media_type: "image/png", data: encodedPicture("red") };
+    const content = [{ type: "image", source }, { type: "text", text: "Which colour?" }];
+    const looked = { ...asked, model: "eyes", messages: [{ role: "user", content }] };
+    equal((await client.messages.create(looked)).content[0].text, "Red.");
+    equal(await client.messages.stream(looked).finalText(), "Red.");
+    await refused(() => client.messages.create({ ...looked, model: "tale" }), 400);
   },
   async cancel() {
     const events = client.messages.stream({ ...asked, model: "tale", max_tokens: 400 });

@@ -3,7 +3,7 @@
 import json
 
 import anthropic
-from features import idle, refused, slots, try_all, url
+from features import encoded_picture, idle, refused, slots, try_all, url
 
 client = anthropic.Anthropic(base_url=url(), api_key="none", max_retries=0)
 ASKED = {"model": "actor", "messages": [{"role": "user", "content": "Hi"}], "max_tokens": 50}
@@ -75,6 +75,25 @@ def count_tokens():
     assert found.input_tokens == usage.input_tokens + usage.cache_read_input_tokens
 
 
+def pictures():
+    source = {"type": "base64", "media_type": "image/png", "data": encoded_picture("blue")}
+    blocks = [{"type": "image", "source": source}, {"type": "text", "text": "Which colour?"}]
+    said = [{"role": "user", "content": blocks}]
+    # Newer clients have no argument for the temperature.
+    asked = {"model": "eyes", "messages": said, "max_tokens": 16}
+    asked["extra_body"] = {"temperature": 0}
+    found = client.messages.create(**asked)
+    assert found.content[0].text == "Blue."
+    with client.messages.stream(**asked) as events:
+        assert "".join(events.text_stream) == "Blue."
+    assert client.messages.count_tokens(model="eyes", messages=said).input_tokens > 36
+    refused(
+        lambda: client.messages.create(**{**asked, "model": "tale"}),
+        anthropic.BadRequestError,
+        400,
+    )
+
+
 def cancel():
     said = [{"role": "user", "content": "Tell me a story about a fox."}]
     with client.messages.stream(model="tale", messages=said, max_tokens=500) as events:
@@ -92,4 +111,4 @@ def errors():
 
 if __name__ == "__main__":
     try_all([chat, stream, tools, streamed_tools, forced_tools, schema, thinking, count_tokens,
-             cancel, errors])  # fmt: skip
+             pictures, cancel, errors])  # fmt: skip

@@ -1,5 +1,10 @@
 // What each script here does: try features one by one, and print a line for each.
-export const [url, pullName] = process.argv.slice(2);
+import { readFileSync } from "node:fs";
+
+export const [url, pullName, pictures] = process.argv.slice(2);
+
+// A picture with a square, red or blue, in base64.
+export const encodedPicture = (colour) => readFileSync(`${pictures}/${colour}.png`).toString("base64");
 
 export async function tryAll(features) {
   for (const [name, feature] of Object.entries(features)) {

@@ -1,9 +1,11 @@
 """What each script here does: try features one by one, and print a line for each."""
 
+import base64
 import json
 import sys
 import time
 import traceback
+from pathlib import Path
 from urllib.request import urlopen
 
 
@@ -15,6 +17,16 @@ def url():
 def pull_name():
     """A model of a registry at this machine: the second argument."""
     return sys.argv[2]
+
+
+def picture(colour):
+    """The path of a picture with a square, ``red`` or ``blue``: in the third argument's folder."""
+    return Path(sys.argv[3]) / f"{colour}.png"
+
+
+def encoded_picture(colour):
+    """The same in base64."""
+    return base64.b64encode(picture(colour).read_bytes()).decode()
 
 
 def try_all(features) -> None:

@@ -1,6 +1,6 @@
 // Ollama's client for JavaScript.
 import { createRequire } from "node:module";
-import { equal, idle, pullName, refused, tryAll, url } from "./features.mjs";
+import { encodedPicture, equal, idle, pullName, refused, tryAll, url } from "./features.mjs";
 
 const { Ollama } = createRequire(process.env.NODE_PATH + "/")("ollama");
 const client = new Ollama({ host: url });
@@ -49,6 +49,18 @@ await tryAll({
   },
   async embed() {
     equal((await client.embed({ model: "tale", input: ["a", "b"] })).embeddings.length, 2);
+  },
+  async pictures() {
+    const said = { role: "user", content: "Which colour?" };
+    for (const [colour, wanted] of [["red", "Red."], ["blue", "Blue."]]) {
+      const image = encodedPicture(colour);
+      // In base64, and as bytes, which the client encodes.
+      for (const given of [image, new Uint8Array(Buffer.from(image, "base64"))]) {
+        const found = await client.chat({ model: "eyes", messages: [{ ...said, images: [given] }], options });
+        equal(found.message.content, wanted);
+      }
+    }
+    await refused(() => client.chat({ model: "tale", messages: [{ ...said, images: [encodedPicture("red")] }] }), 400);
   },
   async cancel() {
     const parts = await client.generate({ model: "tale", prompt: "A fox", stream: true });

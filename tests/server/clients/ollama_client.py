@@ -2,7 +2,7 @@
 
 import json
 
-from features import idle, pull_name, refused, slots, try_all, url
+from features import encoded_picture, idle, picture, pull_name, refused, slots, try_all, url
 from ollama import Client, ResponseError
 
 client = Client(url())
@@ -95,6 +95,24 @@ def logprobs():
     assert len(found.logprobs[0].top_logprobs) == 2
 
 
+def pictures():
+    assert "vision" in client.show("eyes").capabilities
+    asked = {"role": "user", "content": "Which colour?"}
+    cold = {"temperature": 0}
+    # The client reads files; bytes and base64 as they are.
+    for given in (str(picture("red")), picture("red").read_bytes(), encoded_picture("red")):
+        found = client.chat("eyes", [{**asked, "images": [given]}], options=cold)
+        assert found.message.content == "Red.", found
+    said = [{**asked, "images": [str(picture("blue"))]}, found.message, asked]
+    assert client.chat("eyes", said, options=cold).message.content == "Blue."
+    found = client.generate("eyes", "Which colour?", images=[str(picture("blue"))], options=cold)
+    assert found.response == "Blue."
+    bad = [{**asked, "images": [str(picture("red"))]}]
+    assert "does not support images" in str(
+        refused(lambda: client.chat("tale", bad), ResponseError, 400)
+    )
+
+
 def cancel():
     pieces = client.generate("tale", "A fox", options={"num_predict": -1}, stream=True)
     next(pieces)
@@ -109,4 +127,4 @@ def errors():
 
 if __name__ == "__main__":
     try_all([list_, pull, create, generate, chat, stream, tools, thinking, schema, embed, logprobs,
-             cancel, errors])  # fmt: skip
+             pictures, cancel, errors])  # fmt: skip

@@ -1,6 +1,6 @@
 // OpenAI's client for JavaScript.
 import { createRequire } from "node:module";
-import { equal, idle, refused, tryAll, url, width } from "./features.mjs";
+import { encodedPicture, equal, idle, refused, tryAll, url, width } from "./features.mjs";
 
 const { OpenAI } = createRequire(process.env.NODE_PATH + "/")("openai");
 const client = new OpenAI({ baseURL: `${url}/v1`, apiKey: "none", maxRetries: 0 });
@@ -56,6 +56,16 @@ await tryAll({
   async logprobs() {
     const found = await client.chat.completions.create({ ...asked, logprobs: true, top_logprobs: 2 });
     equal(found.choices[0].logprobs.content[0].top_logprobs.length, 2);
+  },
+  async pictures() {
+    const url = `data:image/png;base64,${encodedPicture("blue")}`;
+    const content = [{ type: "image_url", image_url: { url } }, { type: "text", text: "Which colour?" }];
+    const found = await client.chat.completions.create({ ...asked, model: "eyes", messages: [{ role: "user", content }] });
+    equal(found.choices[0].message.content, "Blue.");
+    const parts = [{ type: "input_image", image_url: url }, { type: "input_text", text: "Which colour?" }];
+    const response = await client.responses.create({ model: "eyes", input: [{ role: "user", content: parts }], temperature: 0 });
+    equal(response.output_text, "Blue.");
+    await refused(() => client.chat.completions.create({ ...asked, model: "tale", messages: [{ role: "user", content }] }), 400);
   },
   async cancel() {
     const events = await client.completions.create({ model: "tale", prompt: "A fox", stream: true });

@@ -3,7 +3,7 @@
 import json
 
 import openai
-from features import idle, refused, slots, try_all, url, width
+from features import encoded_picture, idle, refused, slots, try_all, url, width
 
 client = openai.OpenAI(base_url=f"{url()}/v1", api_key="none", max_retries=0)
 SCHEMA = {
@@ -131,6 +131,35 @@ def logprobs():
     assert len(found.choices[0].logprobs.content[0].top_logprobs) == 2
 
 
+def pictures():
+    data = f"data:image/png;base64,{encoded_picture('red')}"
+    parts = [
+        {"type": "image_url", "image_url": {"url": data, "detail": "low"}},
+        {"type": "text", "text": "Which colour?"},
+    ]
+    said = [{"role": "user", "content": parts}]
+    found = client.chat.completions.create(model="eyes", messages=said, **FIXED)
+    assert found.choices[0].message.content == "Red."
+    assert found.usage.prompt_tokens > 36
+    with client.chat.completions.stream(model="eyes", messages=said, **FIXED) as events:
+        assert events.get_final_completion().choices[0].message.content == "Red."
+    parts = [
+        {"type": "input_image", "image_url": data, "detail": "auto"},
+        {"type": "input_text", "text": "Which colour?"},
+    ]
+    found = client.responses.create(
+        model="eyes", input=[{"role": "user", "content": parts}], temperature=0
+    )
+    assert found.output_text == "Red."
+    far = [{"type": "image_url", "image_url": {"url": "http://127.0.0.1:1/a.png"}}]
+    said = [{"role": "user", "content": far}]
+    refused(
+        lambda: client.chat.completions.create(model="eyes", messages=said),
+        openai.BadRequestError,
+        400,
+    )
+
+
 def cancel():
     events = client.completions.create(model="tale", prompt="A fox", stream=True)
     next(iter(events))
@@ -150,4 +179,5 @@ def errors():
 
 if __name__ == "__main__":
     try_all([list_, generate, chat, stream, tools, streamed_tools, forced_tools, schema, thinking,
-             responses, streamed_responses, embed, rerank, logprobs, cancel, errors])  # fmt: skip
+             responses, streamed_responses, embed, rerank, logprobs, pictures,
+             cancel, errors])  # fmt: skip

@@ -17,6 +17,7 @@ from pathlib import Path
 from urllib.request import urlopen
 
 import pytest
+from PIL import Image, ImageDraw
 
 pytest.importorskip("uvicorn", reason="the extra [serve] is not installed")
 
@@ -85,6 +86,17 @@ def server(tmp_path_factory):
     assert process.wait(60) in (0, -signal.SIGTERM)
 
 
+@pytest.fixture(scope="module")
+def pictures(tmp_path_factory):
+    """A folder with squares as the bundled model ``eyes`` knows them."""
+    folder = tmp_path_factory.mktemp("pictures")
+    for name, colour in (("red", "#d82323"), ("blue", "#2850d7")):
+        image = Image.new("RGB", (96, 96), "white")
+        ImageDraw.Draw(image).rectangle((24, 24, 72, 72), fill=colour)
+        image.save(folder / f"{name}.png")
+    return folder
+
+
 def _caller(path: Path, call: str, context: int) -> Path:
     """Write a model that makes a call if it can, and then speaks."""
     scripts = {**SCRIPTS, "<|tools|>": ["<tool_call>", call or "{}", "</tool_call>"]}
@@ -108,9 +120,10 @@ def _command(script: str) -> list[str]:
 def test_a_client_gets_what_it_asks_for(script, request):
     command = _command(script)
     url = request.getfixturevalue("server")
+    pictures = request.getfixturevalue("pictures")
     with Registry(MODEL.read_bytes()) as registry:
         told = subprocess.run(
-            [*command, HERE / script, url, registry.name],
+            [*command, HERE / script, url, registry.name, pictures],
             capture_output=True, text=True, timeout=600, check=False,
         )  # fmt: skip
     sys.stdout.write(f"\n{script}\n{told.stdout}")

@@ -98,7 +98,7 @@ def endpoints(state: State) -> list[Endpoint]:
         if name in state.image_queue:
             return JSONResponse(_describe_pipeline(name, state.image_queue.models().get(name, 0)))
         found = await run_in_threadpool(lambda: _describe_stored(state.find(name)))
-        return JSONResponse(found)
+        return JSONResponse({**found, "id": name})
 
     sse = "text/event-stream"
     return [
