@@ -38,10 +38,10 @@ class VectorTower(TowerFamily):
         for part in ("size", "crop_size"):
             # A number alone stands for the shorter side.
             given = self.processor.value(part)
-            sides = {given}
+            sides = [given]
             if isinstance(given, Mapping):
-                sides = {*self.processor.section(part).values.values()}
-            if sides - {tile, None}:
+                sides = [*self.processor.section(part).values.values()]
+            if any(side not in (tile, None) for side in sides):
                 what = f"is {given}, the tower's image_size is {tile}"
                 raise self.processor.error(part, what)
         return {"vision.projection_dim": self.cols}
