@@ -81,7 +81,7 @@ class _Measuring(DryRunExecutor):
         unread: Sequence[Node] = (),
     ) -> DryRunGraph:
         """Plan the memory of a graph."""
-        return self.plan([*outputs, *unread], times)
+        return self.plan(outputs, times, unread)
 
 
 @dataclass(frozen=True, slots=True)

@@ -170,6 +170,14 @@ class Executor(Protocol):
         ...
 
 
+def lasting_nodes(outputs: Sequence[Node], unread: Sequence[Node]) -> list[Node]:
+    """Return the nodes whose values have to be there at the end of a run.
+
+    What a node wrote into a state is there anyway, also where fusion has another node write it.
+    """
+    return [*outputs, *(node for node in unread if node.storage.kind == "intermediate")]
+
+
 def join_pieces(data: Pieces) -> memoryview:
     """Return all bytes of a weight, read from the file if they are not in memory."""
     if isinstance(data, memoryview):

@@ -27,6 +27,7 @@ from wgpu_backend.ml.executor import (
     Pieces,
     Result,
     join_pieces,
+    lasting_nodes,
     require_turns,
     sum_by_name,
     write_inputs,
@@ -100,8 +101,7 @@ class NumpyExecutor:
     ) -> NumpyRecorded:
         """Record a graph for running; intermediates live only while it runs."""
         fuse = self._fuse if self.rules else None
-        count = len(outputs) if read else 0
-        return NumpyRecorded([*outputs, *unread], times, fuse, read=count)
+        return NumpyRecorded(outputs, times, fuse, read=read, unread=unread)
 
     def copy(self, pairs: Pairs) -> None:
         """Copy dense tensors of whole storages, each into one of the same size."""
@@ -270,8 +270,10 @@ class NumpyRecorded:
         How often one submit may run it.
     fuse : callable or None
         Makes fewer nodes of those that are scheduled.
-    read : int or None
-        How many of the outputs runs give the values of, from the first on; None for all.
+    read : bool
+        Runs give the values of the outputs.
+    unread : sequence of Node
+        Nodes to compute besides, whose values runs do not give.
     """
 
     dispatches = 0
@@ -282,14 +284,16 @@ class NumpyRecorded:
         times: int = 1,
         fuse: Fuse | None = None,
         *,
-        read: int | None = None,
+        read: bool = True,
+        unread: Sequence[Node] = (),
     ) -> None:
-        self.scheduled: Sequence[Node] = schedule(outputs)
+        self.scheduled: Sequence[Node] = schedule([*outputs, *unread])
+        self._read = tuple(outputs) if read else ()
+        outputs = lasting_nodes(outputs, unread)
         nodes = fuse(self.scheduled, outputs) if fuse else self.scheduled
         # References return new arrays, so slots would not save memory.
         self.plan: MemoryPlan = plan(nodes, outputs, reuse=False)
         self._outputs = tuple(outputs)
-        self._read = self._outputs[:read]
         nodes = [n for _, launch in self.plan.steps for n in launch.operands.values()]
         self._inputs = {
             n.storage.label: n.storage

@@ -24,7 +24,7 @@ from wgpu_backend.graph.schedule import schedule
 from wgpu_backend.graph.spec import Spec
 from wgpu_backend.ops.op import find
 
-# Begins the names of inputs that bring values of other parts.
+# Begins the names of inputs that bring values of other parts, and small states of other devices.
 CROSSING = "crossing "
 
 
@@ -40,7 +40,7 @@ class Home:
         2 where only these devices may compute with it, as with caches of layers; 1 for weights of
         layers; 0 where the device is only preferred.
     follows : bool
-        Whether any device may have a copy, as of small states and of small weights.
+        Whether any device may have a copy: of small weights, and of small states as an input.
     """
 
     devices: tuple[int, ...]
@@ -69,7 +69,7 @@ class Places(Protocol):
         ...
 
     def local(self, storage: Storage, device: int) -> Storage:
-        """Return a weight or a state as it is stored on a device, copied there if need be."""
+        """Return a weight as it is stored on a device, copied there if need be."""
         ...
 
     def spec(self, storage: Storage) -> Spec:
@@ -89,15 +89,17 @@ class Part:
         Further nodes that have to run, for what they write.
     crossings : dict of str to (int, int)
         Inputs from other parts, by name: the part, and the position in its `reads`.
+    states : dict of str to Storage
+        Inputs that bring small states of other devices, by name.
     updates : dict of Storage to int
-        Small states that the part wrote, which other devices may have copies of: the position in
-        `reads`.
+        Small states that the part wrote, which other devices may read: the position in `reads`.
     """
 
     device: int
     reads: list[Node] = field(default_factory=list[Node])
     writes: list[Node] = field(default_factory=list[Node])
     crossings: dict[str, tuple[int, int]] = field(default_factory=dict[str, tuple[int, int]])
+    states: dict[str, Storage] = field(default_factory=dict[str, Storage])
     updates: dict[Storage, int] = field(default_factory=dict[Storage, int])
     # Storages and nodes of the whole graph, and what stands for them here.
     local: dict[Storage, Storage] = field(default_factory=dict[Storage, Storage])
@@ -378,8 +380,13 @@ class Partition:
         return storage if storage.kind == "input" else Storage(storage.nbytes, "intermediate")
 
     def _stand_in_state(self, storage: Storage, index: int) -> Storage:
-        if self._is_here(storage, self.parts[index].device):
-            return self._places.local(storage, self.parts[index].device)
+        part = self.parts[index]
+        if self._is_here(storage, part.device):
+            if part.device in self._places.home(storage).devices:
+                return storage
+            name, spec = f"{CROSSING}state {len(part.states)}", self._whole_spec(storage)
+            part.states[name] = storage
+            return Storage(spec.nbytes, "input", name, spec)
         return self._cross(storage, self._state_source(storage), index)
 
     def _cross(self, storage: Storage, source: int, index: int) -> Storage:

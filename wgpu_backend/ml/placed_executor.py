@@ -15,7 +15,7 @@ import re
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -47,8 +47,10 @@ _LAYER = re.compile(r"(?:^|\.)(?:blk|cache)\.(\d+)\.")
 _BEFORE = ("token_embd", "token_types", "position_embd", "per_layer_", "altup_proj")
 # Towers have layers of their own.
 _TOWER = re.compile(r"(?:v|a|s|mm)\.")
-# Weights and states of at most so many bytes are copied to every device that reads them.
+# Weights of at most so many bytes are copied to every device that reads them.
 SMALL_NBYTES = 64 << 10
+# States of at most so many bytes are inputs of graphs on other devices, sent with each run.
+SMALL_STATE_NBYTES = 4 << 10
 # Runs that are not submitted on all devices yet: the first device is so many ahead of the last.
 MOST_UNDER_WAY = 3
 _KINDS = ("cpu", "software", "unknown", "virtual", "integrated", "discrete")
@@ -203,6 +205,7 @@ class _Part:
     device: int
     recorded: Recorded
     crossings: Mapping[str, tuple[int, int]]
+    states: Mapping[str, Storage]
     updates: Mapping[Storage, int]
     # Inputs that come from the caller, and the type of those from other parts.
     given: Sequence[str]
@@ -246,13 +249,25 @@ class PlacedRecorded:
             for part in partition.parts:
                 child = executor.children[part.device]
                 recorded = child.record(part.reads, shared=shared, unread=part.writes)
-                given = [name for name in recorded.arrays if name not in part.crossings]
+                others = part.crossings.keys() | part.states.keys()
+                given = [name for name in recorded.arrays if name not in others]
+                for state in part.states.values():
+                    executor.copy_state(state, part.device)
                 dtypes = {
                     name: partition.parts[at].reads[place].spec.dtype
                     for name, (at, place) in part.crossings.items()
                 }
-                made = _Part(part.device, recorded, part.crossings, part.updates, given, dtypes)
-                self._parts.append(made)
+                self._parts.append(
+                    _Part(
+                        part.device,
+                        recorded,
+                        part.crossings,
+                        part.states,
+                        part.updates,
+                        given,
+                        dtypes,
+                    )
+                )
         except BaseException:
             self.close()
             raise
@@ -317,6 +332,8 @@ class PlacedRecorded:
                 arrays[name][...] = run.inputs[name]
             for name, (source, place) in part.crossings.items():
                 arrays[name][...] = to_stored(run.values(source)[place], part.dtypes[name])
+            for name, state in part.states.items():
+                arrays[name][...] = executor.state_copy(state, part.device)
             run.take(index, part.recorded.replay(), known=child.info.kind == "cpu")
         except BaseException as error:
             run.error = executor.fail(error, part.device)
@@ -384,19 +401,24 @@ def _join_plans(plans: Sequence[MemoryPlan]) -> MemoryPlan:
 
 @dataclass(slots=True)
 class _Kept:
-    """A weight or a state, with its copies on other devices.
+    """A weight or a state.
 
     Parameters
     ----------
     data : bytes or None
         Of a weight.
+    copies : dict of int to Storage
+        Of a weight, on other devices.
+    values : dict of int to ndarray
+        Of a small state, for other devices that read it, as of the last run there.
     """
 
     spec: Spec
     home: Home
     label: str
     data: Pieces | None
-    copies: dict[int, Storage]
+    copies: dict[int, Storage] = field(default_factory=dict[int, Storage])
+    values: dict[int, Array] = field(default_factory=dict[int, Array])
 
 
 class PlacedExecutor:
@@ -494,33 +516,38 @@ class PlacedExecutor:
         return self._kept[storage].spec
 
     def local(self, storage: Storage, device: int) -> Storage:
-        """Return a weight or a state as it is stored on a device, copied there if need be."""
+        """Return a weight as it is stored on a device, copied there if need be."""
         kept = self._kept[storage]
         if device == kept.home.devices[0]:
             return storage
         if device not in kept.copies:
-            kept.copies[device] = self._copy_to(storage, kept, self.children[device])
+            assert kept.data is not None
+            kept.copies[device] = self.children[device].weight(
+                kept.spec, kept.data, kept.label, alone=True
+            )
         return kept.copies[device]
 
-    def _copy_to(self, storage: Storage, kept: _Kept, child: Executor) -> Storage:
-        if kept.data is not None:
-            return child.weight(kept.spec, kept.data, kept.label, alone=True)
-        made = child.state(kept.spec, kept.label)
-        self._copy_content(Node(kept.spec, storage), Node(kept.spec, made), child)
-        return made
+    def copy_state(self, state: Storage, device: int) -> None:
+        """Begin to keep the values of a small state for another device."""
+        kept = self._kept[state]
+        if device not in kept.values:
+            kept.values[device] = self._read_state(Node(kept.spec, state))
 
-    def _copy_content(self, source: Node, target: Node, child: Executor) -> None:
-        """Copy a state to the same one of another device."""
-        self.drain()
-        values = self._first(source.storage).read(source)
-        child.write(target, to_stored(values, source.spec.dtype).tobytes())
+    def _read_state(self, state: Node) -> Array:
+        """Return the stored values of a state."""
+        return to_stored(self.read(state), state.spec.dtype)
+
+    def state_copy(self, state: Storage, device: int) -> Array:
+        """Return the values of a small state of another device."""
+        return self._kept[state].values[device]
 
     def _first(self, storage: Storage) -> Executor:
         return self.children[self.home(storage).devices[0]]
 
     def _choose_home(self, label: str, nbytes: int, *, weight: bool) -> Home:
         """Return the home of a weight or a state, by its name."""
-        small, placement = nbytes <= SMALL_NBYTES, self.placement
+        small = nbytes <= (SMALL_NBYTES if weight else SMALL_STATE_NBYTES)
+        placement = self.placement
         found = None if _TOWER.match(label) else _LAYER.search(label)
         if found is not None and placement.layers:
             # Layers after the last are not computed.
@@ -539,7 +566,7 @@ class PlacedExecutor:
         """Store a weight on the device of its layer."""
         home = self._choose_home(label, spec.nbytes, weight=True)
         storage = self.children[home.devices[0]].weight(spec, data, label, alone=alone)
-        self._kept[storage] = _Kept(spec, home, label, data, {})
+        self._kept[storage] = _Kept(spec, home, label, data)
         for device in home.devices[1:]:
             self.local(storage, device)
         return storage
@@ -551,13 +578,13 @@ class PlacedExecutor:
         # Blocks cannot be written from the host.
         home = replace(home, follows=home.follows and not spec.dtype.quantised)
         storage = self.children[home.devices[0]].state(spec, label, zeroed=zeroed)
-        self._kept[storage] = _Kept(spec, home, label, None, {})
+        self._kept[storage] = _Kept(spec, home, label, None)
         return storage
 
     def adopt(self, storage: Storage, spec: Spec, device: int) -> None:
         """Take over a state that a recorded graph made on a device."""
-        follows = spec.nbytes <= SMALL_NBYTES and not spec.dtype.quantised
-        self._kept[storage] = _Kept(spec, Home((device,), 0, follows=follows), "", None, {})
+        follows = spec.nbytes <= SMALL_STATE_NBYTES and not spec.dtype.quantised
+        self._kept[storage] = _Kept(spec, Home((device,), 0, follows=follows), "", None)
 
     @uninterrupted
     def free(self, storage: Storage) -> None:
@@ -590,15 +617,17 @@ class PlacedExecutor:
         """Write bytes into a dense state."""
         self.drain()
         self._first(node.storage).write(node, data)
-        for device, copy in self._kept[node.storage].copies.items():
-            self.children[device].write(Node(node.spec, copy), data)
+        assert node.spec.dtype.numpy is not None
+        given, first = np.frombuffer(data, node.spec.dtype.numpy), node.spec.offset
+        for values in self._kept[node.storage].values.values():
+            values.reshape(-1)[first : first + len(given)] = given
 
     def copy(self, pairs: Pairs) -> None:
         """Copy dense tensors of whole storages, through the host if they are on two devices."""
         self.drain()
         for source, target in pairs:
             one, other = (self._first(node.storage) for node in (source, target))
-            if one is other and not self._kept[target.storage].copies:
+            if one is other and not self._kept[target.storage].values:
                 one.copy([(source, target)])
             else:
                 self.write(target, to_stored(one.read(source), source.spec.dtype).tobytes())
@@ -621,15 +650,13 @@ class PlacedExecutor:
         return PlacedRecorded(self, outputs, shared=shared, times=times, read=read)
 
     def update_copies(self, state: Storage, run: _Run, part: int, place: int) -> None:
-        """Write what a part left in a small state into its copies, before later runs."""
+        """Take what a part left in a small state for other devices, before their later runs."""
         kept = self._kept.get(state)
-        for device, copy in (kept.copies if kept else {}).items():
-            leaf, child = Node(self._kept[state].spec, copy), self.children[device]
+        for device, values in (kept.values if kept else {}).items():
 
-            def update(leaf: Node = leaf, child: Executor = child, device: int = device) -> None:
+            def update(values: Array = values, device: int = device) -> None:
                 try:
-                    values = run.values(part)[place]
-                    child.write(leaf, to_stored(values, leaf.spec.dtype).tobytes())
+                    values[...] = to_stored(run.values(part)[place], self._kept[state].spec.dtype)
                 except BaseException as error:
                     self.fail(error, device)
 

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import NoReturn, Protocol
 
+import numpy as np
+
 from wgpu_backend.device.device import Device
 from wgpu_backend.device.wgsl.module import Shader
 from wgpu_backend.dtypes import DType
@@ -23,7 +25,7 @@ from wgpu_backend.graph.node import Node, Storage
 from wgpu_backend.graph.schedule import schedule
 from wgpu_backend.graph.spec import Spec
 from wgpu_backend.kernels import runs
-from wgpu_backend.ml.executor import Array, Executor, Pairs, Pieces, weight_values
+from wgpu_backend.ml.executor import Array, Executor, Pairs, Pieces, lasting_nodes, weight_values
 from wgpu_backend.ml.placed_executor import PlacedExecutor
 from wgpu_backend.ml.wgpu.dispatch import kernels
 from wgpu_backend.ml.wgpu.executor import WgpuExecutor
@@ -99,7 +101,7 @@ class DryRunExecutor:
         unread: Sequence[Node] = (),
     ) -> DryRunGraph:
         """Report the shaders of a graph."""
-        recorded = self.plan([*outputs, *unread], times)
+        recorded = self.plan(outputs, times, unread)
         for node, launch in recorded.plan.steps:
             assert node.call is not None
             for kernel in kernels(node.call.op, launch, self.capabilities, lambda _: _WHOLE):
@@ -109,9 +111,11 @@ class DryRunExecutor:
                     self._found(kernel.shader)
         return recorded
 
-    def plan(self, outputs: Sequence[Node], times: int = 1) -> DryRunGraph:
+    def plan(
+        self, outputs: Sequence[Node], times: int = 1, unread: Sequence[Node] = ()
+    ) -> DryRunGraph:
         """Plan a graph's memory without selecting its kernels."""
-        scheduled = schedule(outputs)
+        scheduled, outputs = schedule([*outputs, *unread]), lasting_nodes(outputs, unread)
         nodes = fuse_nodes(scheduled, outputs, self._rules, self.capabilities, intermediate, runs)
         return DryRunGraph(scheduled, plan(nodes, outputs), [{} for _ in range(times)])
 
@@ -163,8 +167,9 @@ class DryRunExecutor:
 class _PlacedDryRun(PlacedExecutor):
     """A dry run over the devices of a placed model."""
 
-    def _copy_content(self, source: Node, target: Node, child: Executor) -> None:
-        """Do nothing: there is no memory."""
+    def _read_state(self, state: Node) -> Array:
+        """Return zeros: there is no memory."""
+        return np.zeros(state.spec.shape, state.spec.dtype.numpy)
 
 
 def make_dry_run(executor: Executor, found: Callable[[Device, Shader], object]) -> Executor:

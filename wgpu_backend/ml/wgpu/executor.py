@@ -36,6 +36,7 @@ from wgpu_backend.ml.executor import (
     Pairs,
     Pieces,
     Result,
+    lasting_nodes,
     require_turns,
     sum_by_name,
     weight_values,
@@ -101,8 +102,10 @@ class WgpuRecorded:
         Gives buffers of these sizes for the slots of the plan; None for the graph's own.
     times : int
         How often one submit may run it.
-    read : int or None
-        How many of the outputs runs copy to the host, from the first on; None for all.
+    read : bool
+        Runs copy the outputs to the host.
+    unread : sequence of Node
+        Nodes to compute besides, which are not copied.
     """
 
     def __init__(
@@ -115,15 +118,17 @@ class WgpuRecorded:
         slots: Slots | None,
         times: int = 1,
         *,
-        read: int | None = None,
+        read: bool = True,
+        unread: Sequence[Node] = (),
     ) -> None:
         self._device = device
         self._capabilities = capabilities
         self._bound = bound
-        self.scheduled: Sequence[Node] = schedule(outputs)
+        self.scheduled: Sequence[Node] = schedule([*outputs, *unread])
+        self._read = tuple(outputs) if read else ()
+        outputs = lasting_nodes(outputs, unread)
         nodes = fuse_nodes(self.scheduled, outputs, rules, capabilities, intermediate, runs)
         self.plan: MemoryPlan = plan(nodes, outputs)
-        self._read = tuple(outputs[:read])
         self._specs = tuple(n.spec for n in self._read)
         self._owned: list[Buffer] = []
         self.turns: list[dict[str, Array]] = [{} for _ in range(times)]
@@ -444,10 +449,17 @@ class WgpuExecutor:
     ) -> WgpuRecorded:
         """Record a graph for running, up to `times` times in one submit."""
         slots = self._slots.take if shared else None
-        can, computed = self.capabilities, [*outputs, *unread]
-        count = len(outputs) if read else 0
+        can = self.capabilities
         return WgpuRecorded(
-            self.device, can, computed, self.rules, self.bound, slots, times, read=count
+            self.device,
+            can,
+            outputs,
+            self.rules,
+            self.bound,
+            slots,
+            times,
+            read=read,
+            unread=unread,
         )
 
     @uninterrupted
