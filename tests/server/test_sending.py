@@ -1,17 +1,23 @@
 """Pieces of a stream go out in order, together where they are there at once."""
 
 import asyncio
+import contextvars
 import json
+from functools import partial
 
 import pytest
 
 pytest.importorskip("starlette", reason="the extra [serve] is not installed")
+
+import uvicorn
+from uvicorn.server import ServerState
 
 from tests.server.serving import by_hand, client_of
 from wgpu_backend.engine.batching.generation import Generation, Mailbox
 from wgpu_backend.engine.batching.request import Request
 from wgpu_backend.engine.batching.results import Event, Finish, Reading, TokenLogprob, Usage
 from wgpu_backend.server.core.completion import CompletionOutput, _merge_outputs
+from wgpu_backend.server.core.connections import TimelyProtocol
 from wgpu_backend.server.core.streaming import Sender
 from wgpu_backend.text.output_parsers import Content, Thinking, ToolCall
 
@@ -116,6 +122,103 @@ def test_an_error_of_the_write_comes_with_the_next_piece():
             await sending(piece(b"b", more=False))
 
     run(act)
+
+
+def test_pieces_of_a_client_that_reads_need_no_task_and_no_timer(monkeypatch):
+    """A task and a timer take longer than the write itself."""
+
+    async def act(sending, client):
+        loop, made = asyncio.get_running_loop(), []
+        for name in ("create_task", "call_later", "call_at"):
+            monkeypatch.setattr(loop, name, lambda *_, name=name, **__: made.append(name))
+        for text in (b"a", b"b"):
+            await sending(piece(text))
+            for _ in range(3):
+                await asyncio.sleep(0)
+        monkeypatch.undo()
+        assert made == []
+        assert client.bodies == [b"a", b"b"]
+
+    run(act)
+
+
+def test_a_write_that_waits_goes_on_in_its_own_context():
+    noted = contextvars.ContextVar("noted", default="outside")
+
+    async def act(sending, client):
+        async def send(message):
+            token = noted.set("inside")
+            await client(message)
+            noted.reset(token)
+
+        sending = Sender(send, (), 30.0)
+        client.reading.clear()
+        await sending(piece(b"a"))
+        await asyncio.sleep(0.01)
+        assert client.bodies == []
+        client.reading.set()
+        await sending(piece(b"b", more=False))
+        assert client.bodies == [b"a", b"b"]
+        assert noted.get() == "outside"
+
+    run(act)
+
+
+def test_a_write_that_waits_is_ended_with_the_stream():
+    async def act(sending, client):
+        client.reading.clear()
+        await sending(piece(b"a"))
+        await asyncio.sleep(0.01)
+        sending.close()
+        with pytest.raises(asyncio.CancelledError):
+            await sending(piece(b"b"))
+        assert not sending.late
+
+    run(act)
+
+
+def answered(pieces, version="1.1", method="GET", headers=()):
+    """The bytes that a server writes for pieces of a stream, between the two ends of a socket."""
+
+    async def app(scope, receive, send):
+        await send({"type": "http.response.start", "status": 200, "headers": [*headers]})
+        for each in pieces:
+            await send(piece(each))
+            await asyncio.sleep(0)
+        await send(piece(b"", more=False))
+
+    async def ask():
+        config = uvicorn.Config(app, http=TimelyProtocol, lifespan="off", log_level="error")
+        config.load()
+        state = ServerState()
+        loop = asyncio.get_running_loop()
+        make = partial(TimelyProtocol, config=config, server_state=state, app_state={})
+        server = await loop.create_server(make, "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        lines = f"{method} / HTTP/{version}", "host: a", "connection: close"
+        writer.write("\r\n".join((*lines, "", "")).encode())
+        found = await reader.read()
+        writer.close()
+        server.close()
+        return found.split(b"\r\n\r\n", 1)
+
+    return asyncio.run(ask())
+
+
+def test_pieces_have_the_framing_that_the_head_declares():
+    """As RFC 9112, section 7.1 has chunks; a body of a known length, and one for 1.0, has none."""
+    pieces = [b"one", b"", b"x" * 300]
+    head, body = answered(pieces)
+    assert b"transfer-encoding: chunked" in head.lower()
+    assert body == b"3\r\none\r\n12c\r\n" + b"x" * 300 + b"\r\n0\r\n\r\n"
+    head, body = answered(pieces, headers=[(b"content-length", b"303")])
+    assert b"chunked" not in head.lower()
+    assert body == b"".join(pieces)
+    head, body = answered(pieces, version="1.0")
+    assert b"chunked" not in head.lower()
+    assert body == b"".join(pieces)
+    assert answered(pieces, method="HEAD")[1] == b""
 
 
 USER = {"role": "user", "content": "Once"}
