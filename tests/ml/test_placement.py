@@ -226,6 +226,13 @@ def test_spread_uses_all_gpus_evenly() -> None:
     assert [len(placement.layers_on(f"gpu:{i}")) for i in range(2)] == [4, 4]
 
 
+def test_a_gpu_has_the_table_alone_only_where_there_is_no_host() -> None:
+    gpus = [DeviceBudget("gpu:0", 450, 1e12), DeviceBudget("gpu:1", 450)]
+    with_host = plan_placement(model(), gpus, NO_RESERVE, host=DeviceBudget(HOST, 50))
+    assert with_host.devices == (HOST, "gpu:0")
+    assert plan_placement(model(), gpus, NO_RESERVE).devices == ("gpu:1", "gpu:0")
+
+
 def test_unified_memory_counts_once() -> None:
     gpu, host = DeviceBudget("metal:0", 400, pool=HOST), DeviceBudget(HOST, 500)
     with pytest.raises(OutOfMemory, match=r"fewer gpu_layers"):

@@ -44,7 +44,7 @@ IMPLEMENTATIONS = ("wgpu", "dawn")
 _ALIASES = {"lavapipe": "llvmpipe"}
 
 
-def _numpy_device() -> DeviceInfo:
+def numpy_device() -> DeviceInfo:
     """Return the entry of the device that needs no GPU API."""
     memory = host_memory()
     total, free = memory or (None, None)
@@ -293,7 +293,7 @@ def Devices() -> DeviceList:
     GPU, and the NumPy device (id and kind ``cpu``) last. An adapter that two APIs show is
     listed once.
     """
-    return DeviceList([*_add_dawn(merge_apis([info for info, _ in adapters()])), _numpy_device()])
+    return DeviceList([*_add_dawn(merge_apis([info for info, _ in adapters()])), numpy_device()])
 
 
 def find_device(which: str | DeviceInfo | None) -> DeviceInfo:

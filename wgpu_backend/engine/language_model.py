@@ -39,6 +39,7 @@ from wgpu_backend.graph.capabilities import DeviceInfo
 from wgpu_backend.graph.html_tables import binary_size, html_table
 from wgpu_backend.ml.backend import Backend
 from wgpu_backend.ml.context import Context
+from wgpu_backend.ml.placement import Placement
 from wgpu_backend.ml.tensor import Tensor
 from wgpu_backend.nn.attention_weights import attention_weights
 from wgpu_backend.nn.batch import Batch, BatchShape, Work
@@ -204,6 +205,11 @@ class LanguageModel(Answers):
     def device(self) -> DeviceInfo:
         """Device that the model runs on."""
         return self.backend.device
+
+    @property
+    def placement(self) -> Placement:
+        """Device of each layer."""
+        return self.backend.placement(len(self.model.cache_layers()))
 
     @property
     def config(self) -> Config:

@@ -21,6 +21,7 @@ from wgpu_backend.dtypes import F16, DType, named
 from wgpu_backend.engine.adapters import Given, Scaled, require_fitting, scaled_files
 from wgpu_backend.engine.arguments import describe, texts, within
 from wgpu_backend.engine.language_model import LanguageModel
+from wgpu_backend.engine.placing import Wanted, place_model
 from wgpu_backend.engine.runner import CHUNK, HIDDEN, SHORTEST, Head, Runner
 from wgpu_backend.engine.sessions import MOST_SESSIONS as MOST_PARALLEL
 from wgpu_backend.engine.step_sampler import StepSampler
@@ -31,11 +32,11 @@ from wgpu_backend.ml.backend import (
     BackendParams,
     LoadCancelled,
     Progress,
-    new_backend,
+    backend_on,
 )
 from wgpu_backend.ml.executor import Executor
-from wgpu_backend.ml.opening import choose_device
 from wgpu_backend.ml.placed_executor import PlacedExecutor
+from wgpu_backend.ml.placement import Placement, PlacementOptions
 from wgpu_backend.ml.wgpu.dry_run import make_dry_run
 from wgpu_backend.ml.wgpu.executor import WgpuExecutor
 from wgpu_backend.nn.batch import BatchShape
@@ -59,6 +60,11 @@ def load(
     path: str | Path | None = None,
     *,
     device: str | int | DeviceInfo | None = None,
+    devices: Sequence[str | int | DeviceInfo] | None = None,
+    gpu_layers: int | str | None = None,
+    tensor_split: Sequence[float] | None = None,
+    main_gpu: int | None = None,
+    placement: PlacementOptions | Placement | None = None,
     profile: Profile = "full",
     num_ctx: int | str | None = None,
     num_parallel: int | str = 1,
@@ -87,7 +93,20 @@ def load(
         ``"story"`` for the bundled story model.
     device : str, int, DeviceInfo or None
         Id, kind or name for ``Devices().find``, or a position in that list; None for the best
-        adapter, or the NumPy device if there is none.
+        adapter, or the NumPy device if there is none. A model that does not fit it has its other
+        layers on further GPUs and the CPU, if the platform reports the free memory of GPUs.
+    devices : sequence of str, int or DeviceInfo, or None
+        Several devices, best first, which the layers are placed on, and on the CPU where they do
+        not fit.
+    gpu_layers : int, "all", "auto" or None
+        Last layers that go on GPUs, the others on the CPU. The output head counts as the last
+        layer. ``auto`` (None) for as many as fit, ``all`` for all or an error.
+    tensor_split : sequence of float or None
+        Shares of those layers by device, in the order of `devices`.
+    main_gpu : int or None
+        Position of the device that is filled first and has the output head.
+    placement : PlacementOptions, Placement or None
+        All options of placing layers, in place of the last three; or the device of each layer.
     profile : str
         ``full``, or ``baseline`` for WebGPU's default limits and no optional feature.
     num_ctx : int or None
@@ -134,6 +153,14 @@ def load(
     OptionError, DTypeError
         Another argument is invalid, or both `exact` and `coarse` are set.
     """
+    wanted = Wanted.check(
+        device,
+        devices,
+        placement,
+        gpu_layers=gpu_layers,
+        tensor_split=tensor_split,
+        main_gpu=main_gpu,
+    )
     file, rules, dtype = _file(path), _rules(fusion), _dtype(kv_dtype)
     tower = None if mmproj is None else _file(mmproj)
     loras = scaled_files("adapters", adapters)
@@ -147,10 +174,9 @@ def load(
     _require_callable(progress=progress, cancelled=cancelled)
     shares = _Shares(file, progress, cancelled)
     with held():
-        name, info = choose_device(device)
+        placed = place_model(file, wanted, positions, parallel, dtype)
         params = BackendParams(
-            info,
-            profile,
+            profile=profile,
             self_test=self_test,
             fusion=rules,
             exact=exact,
@@ -158,7 +184,7 @@ def load(
             progress=shares.report_test,
             implementation=implementation,
         )
-        backend = new_backend(file, params, name=name)
+        backend = backend_on(file, lambda: placed.open(params))
         try:
             require_fitting(backend.file, loras, vectors, control_layers)
             model = _load_model(

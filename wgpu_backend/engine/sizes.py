@@ -37,7 +37,7 @@ _LAYER = re.compile(r"(?:dec\.)?blk\.(\d+)\.")
 _CACHE = re.compile(r"cache\.(\d+)\.")
 TABLE = "token_embd.weight"
 # Weights used before the first layer: tables, what is done with their rows, and whole encoders.
-_FIRST = ("token_embd", "position_embd", "token_types", "per_layer_", "enc.")
+_FIRST = ("token_embd", "position_embd", "token_types", "per_layer_", "altup_proj", "enc.")
 
 
 def _rules() -> Mapping[str, Sequence[Rule]]:
@@ -96,6 +96,11 @@ class ModelSizes:
 
     nbytes: ModelNbytes
     num_ctx: int
+
+    @property
+    def is_tied(self) -> bool:
+        """Return whether the embedding table is the output head, too."""
+        return self.nbytes.tied.weights > 0
 
 
 def measure_model(

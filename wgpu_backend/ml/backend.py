@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import zip_longest
 from pathlib import Path
 
 from wgpu_backend.device.interrupts import deliver, uninterrupted
@@ -21,6 +22,7 @@ from wgpu_backend.ml.context import MAX_GRAPH_NODES, Context
 from wgpu_backend.ml.executor import Array, Executor
 from wgpu_backend.ml.fused_weights import FusedWeights, fused_groups, fused_spec
 from wgpu_backend.ml.placed_executor import PlacedExecutor
+from wgpu_backend.ml.placement import Placement
 from wgpu_backend.ml.tensor import Tensor
 from wgpu_backend.ops import plugins
 from wgpu_backend.ops.op import fusions
@@ -150,9 +152,15 @@ def new_backend(
     DeviceError
         There is no such device.
     """
+    return backend_on(path, lambda: make_executor(name, params or BackendParams()))
+
+
+@uninterrupted
+def backend_on(path: str | Path, open_executor: Callable[[], Executor]) -> Backend:
+    """Open a model's file on an executor that is opened after it; see `new_backend`."""
     file = text_part(open_model_file(path))
     try:
-        backend = Backend(file, make_executor(name, params or BackendParams()))
+        backend = Backend(file, open_executor())
     except BaseException:
         file.close()
         raise
@@ -188,6 +196,14 @@ class DeviceMemory:
         """The bytes of weights, cache and graphs together."""
         return sum(self.weights) + sum(self.cache) + self.graph
 
+    def add(self, other: DeviceMemory) -> DeviceMemory:
+        """Return the memory of this device with another one's counted to it."""
+        weights, cache = (
+            tuple(a + b for a, b in zip_longest(*both, fillvalue=0))
+            for both in ((self.weights, other.weights), (self.cache, other.cache))
+        )
+        return replace(self, weights=weights, cache=cache, graph=self.graph + other.graph)
+
 
 @dataclass(frozen=True, slots=True)
 class BackendMemory:
@@ -208,7 +224,12 @@ class BackendMemory:
     @property
     def size(self) -> int:
         """The bytes of weights, cache and graphs together."""
-        return self.cpu.size + sum(gpu.size for gpu in self.gpus)
+        return self.cpu.size + self.gpu_size
+
+    @property
+    def gpu_size(self) -> int:
+        """The bytes on devices other than the NumPy device."""
+        return sum(gpu.size for gpu in self.gpus)
 
     def __str__(self) -> str:
         rows = ["device                    weights      cache      graph   MiB"]
@@ -219,8 +240,8 @@ class BackendMemory:
         return "\n".join(rows)
 
 
-def sum_by_layer(sizes: Mapping[str, int]) -> tuple[int, ...]:
-    """Return bytes by layer, from the numbers in names; the last entry is the rest."""
+def sum_by_layer(sizes: Mapping[str, int], least: int = 0) -> tuple[int, ...]:
+    """Return bytes of at least so many layers, by the numbers in names; the last is the rest."""
     layers: dict[int, int] = {}
     rest = 0
     for name, nbytes in sizes.items():
@@ -229,7 +250,7 @@ def sum_by_layer(sizes: Mapping[str, int]) -> tuple[int, ...]:
             layers[int(found[1])] = layers.get(int(found[1]), 0) + nbytes
         else:
             rest += nbytes
-    count = max(layers, default=-1) + 1
+    count = max(least, max(layers, default=-1) + 1)
     return (*(layers.get(i, 0) for i in range(count)), rest)
 
 
@@ -422,13 +443,47 @@ class Backend:
         """Return the cache layout that this backend's attention needs."""
         return CacheConfig()
 
+    def placement(self, layers: int) -> Placement:
+        """Return the device of each of the model's layers.
+
+        Parameters
+        ----------
+        layers : int
+            Number of repeating layers.
+        """
+        if isinstance(self.executor, PlacedExecutor):
+            return self.executor.placement
+        return Placement.single(self.device.id, layers)
+
     def backend_memory(self) -> BackendMemory:
         """Return the bytes in use, by device and layer."""
         weights = {name: _count_nbytes(weight) for name, weight in self._weights.items()}
         executor = self.executor
+        if isinstance(executor, PlacedExecutor):
+            return self._placed_memory(executor, weights)
         return backend_memory(
             executor.info, weights, executor.cache_nbytes(), executor.graph_nbytes()
         )
+
+    def _placed_memory(self, executor: PlacedExecutor, weights: Mapping[str, int]) -> BackendMemory:
+        """Report the memory of each device of a placement."""
+        homes = {name: executor.home(self._weights[name].storage).devices for name in weights}
+        layers = len(executor.placement.layers)
+        cpu, gpus = DeviceMemory("cpu", "NumPy"), list[DeviceMemory]()
+        for at, (info, child) in enumerate(zip(executor.devices, executor.children, strict=True)):
+            own = {name: nbytes for name, nbytes in weights.items() if at in homes[name]}
+            found = DeviceMemory(
+                info.id,
+                info.name,
+                sum_by_layer(own, layers),
+                sum_by_layer(child.cache_nbytes(), layers),
+                child.graph_nbytes(),
+            )
+            if info.kind == "cpu":
+                cpu = cpu.add(found)
+            else:
+                gpus.append(found)
+        return BackendMemory(weights.get("token_embd.weight", 0), cpu, tuple(gpus))
 
     def memory_report(self) -> str:
         """Return the use of device memory, as a table."""

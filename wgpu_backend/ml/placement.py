@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from wgpu_backend.errors import DeviceError, OptionError, OutOfMemory
@@ -19,8 +19,8 @@ HOST = "cpu"
 """Id of the NumPy device, and the pool of memory that it shares with unified GPUs."""
 
 RESERVE_NBYTES = 512 << 20
-# Bytes per second that a step reads, where nothing was measured: DDR5 in two channels.
-HOST_SPEED = 60e9
+# Bytes per second that a step reads, where nothing was measured: NumPy on two channels of DDR5.
+HOST_SPEED = 20e9
 # Seconds that a hidden state takes from one device to the next, with both submits.
 CROSSING_SECONDS = 100e-6
 
@@ -160,6 +160,9 @@ class PlacementOptions:
         Use all GPUs evenly instead of as few as possible.
     reserve_nbytes : int
         Bytes of each memory that stay free.
+    capped : bool
+        A number of `gpu_layers` above the model's means all, as in llama.cpp and Ollama; otherwise
+        it is an error.
 
     Raises
     ------
@@ -174,6 +177,7 @@ class PlacementOptions:
     split_mode: Literal["layer", "none"] = "layer"
     spread: bool = False
     reserve_nbytes: int = RESERVE_NBYTES
+    capped: bool = False
 
     def __post_init__(self) -> None:
         layers = self.gpu_layers
@@ -405,6 +409,9 @@ class _Planner:
         for name in ids:
             if ids.count(name) > 1:
                 raise DeviceError(f"devices: {name} is there twice among {', '.join(ids)}")
+        layers, most = options.gpu_layers, len(model.layers) + 1
+        if options.capped and isinstance(layers, int) and layers > most:
+            options = replace(options, gpu_layers=most)
         self._model, self._options = model, options
         self._listed = tuple(devices)
         self._host = next((d for d in devices if d.id == HOST), host)
@@ -438,7 +445,7 @@ class _Planner:
             raise OptionError(
                 f"tensor_split: {len(shares)} shares for {len(self._listed)} devices: {names}"
             )
-        if not self._gpus and layers not in (0, "auto"):
+        if not self._gpus and layers not in (0, "auto") and not options.capped:
             raise OptionError(f"gpu_layers: {layers}, and there is no GPU among the devices")
         if shares and isinstance(layers, int) and self._shares_of_host():
             raise OptionError(
@@ -457,8 +464,15 @@ class _Planner:
         OutOfMemory
             There is none.
         """
+        only_table: list[Placement] = []
         for first in self._first_items():
             found = [p for p in self._candidates(first) if self._fits(p)]
+            if first == 0:
+                # A GPU with the table alone is no better than the host, but than nothing.
+                only_table = [p for p in found if p.embedding not in (*p.layers, p.output)]
+                found = [p for p in found if p not in only_table]
+            elif first == 1:
+                found = found or only_table
             if found:
                 return min(found, key=self._seconds)
         raise OutOfMemory(self._shortage())

@@ -356,7 +356,7 @@ class Completion:
     def guessable(self) -> int:
         """The most draft tokens that the next pass can verify after the newest token."""
         one = len(self.tokens) - self.sent == 1 and not self.ahead
-        if not one or self.finished or self.away:
+        if self.inserted is not None or not one or self.finished or self.away:
             return 0
         if self.sampler.on_host or self.constrained:
             return 0

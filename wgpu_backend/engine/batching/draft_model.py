@@ -64,9 +64,6 @@ class DraftModel:
         The vocabularies differ, or the draft's cache cannot remove single tokens.
     """
 
-    # It has no tower, and sees no rows of the large model's.
-    takes_media = False
-
     def __init__(self, draft: LanguageModel, model: LanguageModel) -> None:
         require_cuttable("draft", draft)
         own, wanted = draft.tokenizer, model.tokenizer

@@ -10,11 +10,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from contextlib import suppress
-from itertools import takewhile
 from typing import Protocol
 
 from wgpu_backend.engine.batching.completion import Completion
-from wgpu_backend.engine.media import STAND_IN
 from wgpu_backend.errors import BackendError, CacheFull
 from wgpu_backend.nn.kvcache.cache import Cache
 
@@ -25,15 +23,7 @@ Wanted = Sequence[tuple[Completion, int]]
 
 
 class Drafter(Protocol):
-    """The interface of a source of draft tokens.
-
-    Attributes
-    ----------
-    takes_media : bool
-        Whether it guesses for prompts with pictures or sound, whose rows have stand-ins.
-    """
-
-    takes_media: bool
+    """The interface of a source of draft tokens."""
 
     def guesses(self, wanted: Wanted) -> Sequence[list[int]]:
         """Return draft tokens for each choice: as many as requested, or fewer."""
@@ -75,10 +65,7 @@ class Drafts:
         """
         if self._drafter is None:
             return
-        takes_media = self._drafter.takes_media
-        open_to = [
-            each for each, _ in planned if each.guessable and (takes_media or not each.inserted)
-        ]
+        open_to = [each for each, _ in planned if each.guessable]
         spare = columns - sum(count for _, count in planned)
         share = min(self.most, spare // max(len(open_to), 1))
         wanted = [(each, min(share, each.guessable)) for each in open_to] if share > 0 else []
@@ -169,16 +156,12 @@ class Index:
 class NGrams:
     """A drafter that looks up n-grams in a choice's own prompt and answer; needs no model."""
 
-    takes_media = True
-
     def __init__(self) -> None:
         self._of: dict[Completion, Index] = {}
 
     def guesses(self, wanted: Wanted) -> Sequence[list[int]]:
         """Return the tokens after the last occurrence of each choice's newest tokens."""
-        found = (self._index(each).following(count) for each, count in wanted)
-        # A picture's rows have stand-ins, which are no tokens of an answer.
-        return [[*takewhile(lambda token: token < STAND_IN, tokens)] for tokens in found]
+        return [self._index(each).following(count) for each, count in wanted]
 
     def _index(self, completion: Completion) -> Index:
         if completion not in self._of:

@@ -1,0 +1,208 @@
+"""Placement of a model on the devices of a machine: arguments, devices, plans, loading."""
+
+import math
+
+import pytest
+
+from wgpu_backend.engine import placing
+from wgpu_backend.engine.loading import bundled, load
+from wgpu_backend.engine.placing import (
+    Wanted,
+    find_devices,
+    make_budget,
+    parse_layers,
+    parse_split,
+    place_model,
+    plan_model,
+)
+from wgpu_backend.errors import DeviceError, OptionError, OutOfMemory
+from wgpu_backend.files.gguf.reader import open_gguf
+from wgpu_backend.graph.capabilities import DeviceInfo
+from wgpu_backend.ml.placement import HOST, Placement, PlacementOptions
+
+GB = 1 << 30
+CARD = DeviceInfo("vulkan:0", "Card", kind="discrete", free_memory=8 * GB, total_memory=8 * GB)
+SMALL = DeviceInfo("vulkan:1", "Small", kind="discrete", free_memory=(512 << 20) + 1_500_000)
+PHONE = DeviceInfo("vulkan:2", "Phone", kind="integrated", free_memory=None)
+CPU = DeviceInfo(HOST, "NumPy", kind="cpu", free_memory=8 * GB)
+
+
+def plan(devices, **options):
+    with open_gguf(bundled()) as file:
+        return plan_model(file, devices, PlacementOptions(**options), num_ctx=64)
+
+
+def test_a_card_with_room_takes_the_whole_model() -> None:
+    found = plan([CARD, CPU])
+    assert str(found.placement) == "vulkan:0: embedding, layers 0-5, output"
+    memory = found.memory()
+    assert memory.cpu.size == 0
+    assert memory.gpu_size == memory.size == found.uses[0].size
+    assert len(memory.gpus[0].weights) == len(memory.gpus[0].cache) == 7
+
+
+def test_what_does_not_fit_goes_to_the_cpu() -> None:
+    found = plan([SMALL, CPU])
+    assert found.placement.devices == (HOST, "vulkan:1")
+    assert 0 < found.placement.gpu_layers < 7
+    memory = found.memory()
+    [gpu] = memory.gpus
+    assert 0 < gpu.size <= 1_500_000 < memory.size
+    # Where a layer is, and only there, are its weights and its cache.
+    for layer, on_cpu, on_gpu in zip(range(6), memory.cpu.weights, gpu.weights, strict=False):
+        assert (on_cpu == 0) == (found.placement.device(layer) == "vulkan:1") == (on_gpu > 0)
+    assert memory.input_weights > 0
+
+
+def test_integrated_memory_is_the_host_s() -> None:
+    assert make_budget(PHONE).memory == make_budget(CPU).memory == HOST
+    assert make_budget(CARD).memory == "vulkan:0"
+    twin = DeviceInfo("vulkan:0#1", "Card", kind="discrete", free_memory=8 * GB)
+    assert make_budget(twin).memory == "vulkan:0"
+    tiny = DeviceInfo(HOST, "NumPy", kind="cpu", free_memory=100)
+    with pytest.raises(OutOfMemory, match="cpu 100 B"):
+        plan([PHONE, tiny])
+
+
+def test_memory_that_no_platform_reports_has_no_limit() -> None:
+    unknown = DeviceInfo("vulkan:0", "Card", kind="discrete")
+    assert plan([unknown, CPU]).placement.gpu_layers == 7
+
+
+@pytest.mark.parametrize("value", [None, "auto", " AUTO "])
+def test_auto_layers(value) -> None:
+    assert parse_layers(value) == "auto"
+
+
+def test_layers_and_shares_of_texts() -> None:
+    assert parse_layers("All") == "all"
+    assert parse_layers("12") == parse_layers(12.0) == 12
+    assert parse_split("3,1") == parse_split("3/1") == parse_split([3, 1]) == (3.0, 1.0)
+    assert parse_split(None) == ()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"gpu_layers": "many"}, "'many' \\(str\\), needs a number, 'all' or 'auto'"),
+        ({"gpu_layers": 1.5}, "gpu_layers"),
+        ({"gpu_layers": True}, "gpu_layers"),
+        ({"gpu_layers": -1}, "needs 0 or more"),
+        ({"gpu_layers": 8, "devices": ["cpu"]}, "the model has 7"),
+        ({"gpu_layers": 3, "devices": ["cpu"]}, "there is no GPU"),
+        ({"tensor_split": [1, "x"]}, "'x' \\(str\\), needs numbers"),
+        ({"tensor_split": 3}, "needs a list of numbers"),
+        ({"tensor_split": [0]}, "sum"),
+        ({"tensor_split": [-1, 2]}, "-1.0"),
+        ({"tensor_split": [math.nan]}, "nan"),
+        ({"tensor_split": [1, 1], "devices": ["cpu"]}, "2 shares for 1 devices"),
+        ({"main_gpu": 1, "devices": ["cpu"]}, "main_gpu: 1, there are none"),
+        ({"main_gpu": "x"}, "main_gpu"),
+        ({"device": "cpu", "devices": ["cpu"]}, "give one"),
+        ({"placement": 3}, "needs PlacementOptions or a Placement"),
+        ({"placement": PlacementOptions(), "gpu_layers": 1}, "placement has gpu_layers, too"),
+        ({"placement": Placement.single("cpu", 5)}, "it has 5 layers, the model has 6"),
+    ],
+)
+def test_arguments_that_do_not_go_together(arguments, message) -> None:
+    with pytest.raises(OptionError, match=message):
+        load(**{"device": None, **arguments})
+
+
+def test_devices_that_are_unknown_missing_or_named_twice() -> None:
+    with pytest.raises(DeviceError, match="no such device"):
+        load(devices=["cpu", "vulkan:77"])
+    with pytest.raises(DeviceError, match="'cpu' and 'numpy' are one device, cpu"):
+        load(devices=["cpu", "numpy"])
+    with pytest.raises(DeviceError, match="empty"):
+        find_devices([])
+    with pytest.raises(DeviceError, match="needs a list of names"):
+        find_devices(3)
+    assert [info.id for info in find_devices("cpu")] == ["cpu"]
+
+
+def test_a_model_on_the_cpu_by_each_of_its_names() -> None:
+    for arguments in (
+        {"devices": ["cpu"]},
+        {"devices": ["cpu"], "gpu_layers": 0},
+        {"devices": ["cpu"], "placement": PlacementOptions(gpu_layers=99, capped=True)},
+        {"placement": Placement.single("cpu", 6)},
+    ):
+        with load(num_ctx=64, **arguments) as model:
+            assert model.device.id == "cpu"
+            assert model.placement == Placement.single("cpu", 6)
+            assert model.placement.gpu_layers == 0
+
+
+def test_without_options_only_gpus_of_known_memory_are_planned(monkeypatch) -> None:
+    software = DeviceInfo("vulkan:9", "soft", kind="software", free_memory=8 * GB)
+    for info, planned in ((CARD, True), (software, False), (PHONE, False), (CPU, False)):
+        monkeypatch.setattr(placing, "find_devices", lambda _, info=info: [info])
+        wanted = Wanted.check()
+        assert (wanted.placement is not None) == planned
+        assert Wanted.check(device=info).placement is None
+        placed = place_model(bundled(), wanted, 64)
+        assert (placed.placement is not None) == planned
+
+
+# Several devices.
+
+STORY = "Once upon a time"
+
+
+@pytest.fixture(scope="module")
+def adapter(full) -> str:
+    """The id of an adapter; the fixture skips where there is none."""
+    return full.info.id
+
+
+def halves(**more):
+    """The story model on an adapter and NumPy."""
+    return load(num_ctx=64, exact=True, self_test=False, **more)
+
+
+@pytest.mark.gpu
+def test_layers_on_two_devices_give_the_same_text_and_each_its_memory(adapter) -> None:
+    with load(device="cpu", num_ctx=64) as model:
+        wanted = model.generate(STORY, num_predict=8, options={"temperature": 0})
+        whole = model.backend.backend_memory()
+    with halves(device=adapter, gpu_layers=3) as model:
+        assert str(model.placement) == f"cpu: embedding, layers 0-3; {adapter}: layers 4-5, output"
+        assert model.generate(STORY, num_predict=8, options={"temperature": 0}) == wanted
+        memory = model.backend.backend_memory()
+        assert [info.id for info in model.backend.backend_devices()] == ["cpu", adapter]
+    [gpu] = memory.gpus
+    assert memory.cpu.cache[:4] == whole.cpu.cache[:4]
+    assert memory.cpu.cache[4:6] == (0, 0)
+    assert gpu.cache[:4] == (0, 0, 0, 0)
+    # Buffers of a device are padded.
+    assert all(0 <= a - b <= 1024 for a, b in zip(gpu.cache, whole.cpu.cache, strict=True) if a)
+    assert all(memory.cpu.weights[:4])
+    assert not any(memory.cpu.weights[4:6])
+    assert 0 < memory.gpu_size < memory.size
+
+
+@pytest.mark.gpu
+def test_the_plan_predicts_what_loading_takes(adapter) -> None:
+    options = PlacementOptions(gpu_layers=3)
+    with open_gguf(bundled()) as file:
+        predicted = plan_model(file, find_devices([adapter]), options, num_ctx=64).memory()
+    with halves(device=adapter, gpu_layers=3) as model:
+        model.generate(STORY, num_predict=2)
+        memory = model.backend.backend_memory()
+    assert predicted.input_weights == memory.input_weights
+    assert predicted.cpu.cache[:6] == memory.cpu.cache[:6]
+    pairs = zip(memory.gpus[0].cache[:6], predicted.gpus[0].cache[:6], strict=True)
+    assert all(0 <= a - b <= 1024 for a, b in pairs)
+    for found, wanted in ((memory.cpu, predicted.cpu), (memory.gpus[0], predicted.gpus[0])):
+        # Small weights that no layer owns are on every device.
+        pairs = zip(found.weights[:6], wanted.weights[:6], strict=True)
+        assert all(abs(a - b) <= 0.05 * max(b, 1) for a, b in pairs)
+
+
+@pytest.mark.gpu
+def test_a_split_names_both_devices(adapter) -> None:
+    with halves(devices=[adapter, "cpu"], tensor_split=[1, 1]) as model:
+        assert str(model.placement) == f"{adapter}: embedding, layers 0-3; cpu: layers 4-5, output"
+        assert model.placement.gpu_layers == 4
+        assert model.generate(STORY, num_predict=2)

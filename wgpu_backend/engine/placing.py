@@ -1,0 +1,351 @@
+"""Plans for the devices of a machine: which layers of a model go where, before it is loaded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import cast
+
+from wgpu_backend.dtypes import F16, DType
+from wgpu_backend.engine.arguments import describe
+from wgpu_backend.engine.sizes import ModelSizes, measure_model
+from wgpu_backend.errors import DeviceError, OptionError
+from wgpu_backend.files.gguf.one_file import text_part
+from wgpu_backend.files.gguf.reader import GGUFFile
+from wgpu_backend.files.huggingface.folder import open_model_file
+from wgpu_backend.graph.capabilities import DeviceInfo, Kind
+from wgpu_backend.ml.backend import BackendMemory, BackendParams, DeviceMemory, make_executor
+from wgpu_backend.ml.executor import Executor
+from wgpu_backend.ml.opening import choose_device, open_placed
+from wgpu_backend.ml.placement import (
+    HOST,
+    HOST_SPEED,
+    DeviceBudget,
+    DeviceUse,
+    GpuLayers,
+    Placement,
+    PlacementOptions,
+    device_uses,
+    plan_placement,
+    step_seconds,
+)
+from wgpu_backend.ops.sampling.host.options import whole_number
+
+# Bytes per second that a step reads where nothing was measured: typical cards of each kind. Only
+# their ratios matter for a plan.
+SPEEDS: dict[Kind, float] = {
+    "discrete": 400e9,
+    "integrated": 80e9,
+    "virtual": 80e9,
+    "unknown": 80e9,
+    "software": HOST_SPEED,
+    "cpu": HOST_SPEED,
+}
+_SHARES_MEMORY = ("integrated", "software", "cpu")
+_NOT_GPUS = ("software", "cpu")
+
+
+def make_options(
+    gpu_layers: object = None, tensor_split: object = None, main_gpu: object = None
+) -> PlacementOptions:
+    """Check the arguments of `wgpu_backend.load` that place layers.
+
+    Raises
+    ------
+    OptionError
+        An argument is of the wrong kind or out of range.
+    """
+    main = None if main_gpu is None else whole_number("main_gpu", main_gpu)
+    return PlacementOptions(parse_layers(gpu_layers), parse_split(tensor_split), main)
+
+
+DeviceName = str | int | DeviceInfo
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """The devices and the placement that a caller of `wgpu_backend.load` asks for.
+
+    Parameters
+    ----------
+    devices : sequence of DeviceInfo
+        Best first.
+    placement : PlacementOptions, Placement or None
+        None for the first device alone.
+    """
+
+    devices: Sequence[DeviceInfo]
+    placement: PlacementOptions | Placement | None
+
+    @staticmethod
+    def check(
+        device: DeviceName | None = None,
+        devices: Sequence[DeviceName] | None = None,
+        placement: PlacementOptions | Placement | None = None,
+        **layers: object,
+    ) -> Wanted:
+        """Check the arguments of `wgpu_backend.load`.
+
+        Parameters
+        ----------
+        **layers : object
+            Arguments of `make_options`.
+
+        Raises
+        ------
+        DeviceError
+            A device does not exist, or is named twice.
+        OptionError
+            An argument is of the wrong kind, out of range, or contradicts another one.
+        """
+        given = [name for name, value in layers.items() if value is not None]
+        if device is not None and devices is not None:
+            raise OptionError("load: device is for one device, devices for several; give one")
+        if placement is not None:
+            if given:
+                raise OptionError(f"load: placement has {' and '.join(given)}, too; give one")
+            if not isinstance(placement, PlacementOptions | Placement):  # pyright: ignore[reportUnnecessaryIsInstance] of a caller
+                raise OptionError(
+                    f"placement: {describe(placement)}, needs PlacementOptions or a Placement"
+                )
+        elif given or devices is not None:
+            placement = make_options(**layers)
+        if devices is None and isinstance(placement, Placement):
+            devices = placement.devices
+        found = find_devices(devices if device is None else [device])
+        # With their free memory known, a model that fits no single GPU can be placed on several.
+        if device is placement is None and found[0].kind not in _NOT_GPUS:
+            known = found[0].free_memory is not None
+            placement = PlacementOptions() if known else None
+        return Wanted(found, placement)
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """The devices of a model that is to be loaded.
+
+    Parameters
+    ----------
+    placement : Placement or None
+        The device of each layer; None for the whole model on the first device.
+    tied : bool
+        Whether the embedding table is the output head, too.
+    """
+
+    devices: Sequence[DeviceInfo]
+    placement: Placement | None = None
+    tied: bool = False
+
+    def open(self, params: BackendParams) -> Executor:
+        """Open the devices."""
+        if self.placement is not None and len(self.placement.devices) > 1:
+            return open_placed(self.placement, params, tied=self.tied)
+        first = self.devices[0].id
+        if self.placement is not None:
+            first = self.placement.devices[self.placement.output]
+        kind, info = choose_device(next(each for each in self.devices if each.id == first))
+        return make_executor(kind, replace(params, device=info))
+
+
+def place_model(
+    path: str | Path,
+    wanted: Wanted,
+    num_ctx: int | None = None,
+    num_parallel: int = 1,
+    kv_dtype: DType = F16,
+) -> Placed:
+    """Choose the devices of a model's layers.
+
+    Raises
+    ------
+    OptionError, OutOfMemory, ModelError
+        See `plan_model`.
+    """
+    if wanted.placement is None:
+        return Placed(wanted.devices)
+    with open_model_file(path) as opened:
+        file = text_part(opened)
+        if isinstance(wanted.placement, Placement):
+            sizes = measure_model(file, num_ctx, num_parallel, kv_dtype)
+            return Placed(wanted.devices, _require_layers(wanted.placement, sizes), sizes.is_tied)
+        plan = plan_model(
+            file,
+            wanted.devices,
+            wanted.placement,
+            num_ctx=num_ctx,
+            num_parallel=num_parallel,
+            kv_dtype=kv_dtype,
+        )
+    return Placed(plan.devices, plan.placement, plan.sizes.is_tied)
+
+
+def _require_layers(placement: Placement, sizes: ModelSizes) -> Placement:
+    layers = len(sizes.nbytes.layers)
+    if len(placement.layers) != layers:
+        raise OptionError(
+            f"placement: it has {len(placement.layers)} layers, the model has {layers}"
+        )
+    return placement
+
+
+def parse_layers(value: object, name: str = "gpu_layers") -> GpuLayers:
+    """Return a number of layers, ``all`` or ``auto``, which None stands for.
+
+    Raises
+    ------
+    OptionError
+        It is none of these.
+    """
+    if value is None:
+        return "auto"
+    if isinstance(value, str) and value.strip().casefold() in ("all", "auto"):
+        return "all" if value.strip().casefold() == "all" else "auto"
+    try:
+        return whole_number(name, value)
+    except OptionError:
+        raise OptionError(f"{name}: {describe(value)}, needs a number, 'all' or 'auto'") from None
+
+
+def parse_split(value: object, name: str = "tensor_split") -> tuple[float, ...]:
+    """Return the shares of devices, from numbers or a text such as ``3,1``; empty for None.
+
+    Raises
+    ------
+    OptionError
+        One is not a number.
+    """
+    if value is None:
+        return ()
+    items: object = value.replace("/", ",").split(",") if isinstance(value, str) else value
+    if isinstance(items, bytes) or not isinstance(items, Iterable):
+        raise OptionError(f"{name}: {describe(value)}, needs a list of numbers")
+    shares: list[float] = []
+    for item in cast("Iterable[object]", items):
+        try:
+            shares.append(float(cast("str", item)))
+        except (TypeError, ValueError, OverflowError):
+            raise OptionError(f"{name}: {describe(item)}, needs numbers") from None
+    return tuple(shares)
+
+
+def find_devices(names: Iterable[DeviceName] | None) -> list[DeviceInfo]:
+    """Return the devices of these names; for None all GPUs, or the best device without one.
+
+    Raises
+    ------
+    DeviceError
+        A device does not exist, or two names stand for one.
+    """
+    from wgpu_backend.device.adapters import Devices
+
+    if names is None:
+        known = Devices()
+        return [info for info in known if info.kind not in _NOT_GPUS] or [known[0]]
+    if isinstance(names, str):
+        names = [name for name in names.split(",") if name.strip()]
+    if not isinstance(names, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance] of a caller
+        raise DeviceError(f"devices: {describe(names)}, needs a list of names")
+    found: dict[str, str | int] = {}
+    infos: list[DeviceInfo] = []
+    for name in names:
+        info = name if isinstance(name, DeviceInfo) else Devices().find(name)
+        shown = info.id if isinstance(name, DeviceInfo) else name
+        if info.id in found:
+            raise DeviceError(
+                f"devices: {found[info.id]!r} and {shown!r} are one device, {info.id}; "
+                "name each device once"
+            )
+        found[info.id] = shown
+        infos.append(info)
+    if not infos:
+        raise DeviceError("devices: an empty list, needs at least one name")
+    return infos
+
+
+def make_budget(info: DeviceInfo) -> DeviceBudget:
+    """Return the memory that a device may use, and the speed that is assumed for it."""
+    adapter = info.id.partition("#")[0]
+    pool = HOST if info.kind in _SHARES_MEMORY else adapter
+    return DeviceBudget(info.id, info.free_memory, SPEEDS[info.kind], pool, info.total_memory)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The plan of a model on devices.
+
+    Parameters
+    ----------
+    sizes : ModelSizes
+        The model's memory and context.
+    devices : tuple of DeviceInfo
+        The devices that it may use; the NumPy device last, if not among them.
+    options : PlacementOptions
+        What was asked for.
+    placement : Placement
+        The device of each layer.
+    """
+
+    sizes: ModelSizes
+    devices: tuple[DeviceInfo, ...]
+    options: PlacementOptions
+    placement: Placement
+
+    @property
+    def uses(self) -> tuple[DeviceUse, ...]:
+        """The predicted memory of each device that has a part of the model."""
+        budgets = [make_budget(info) for info in self.devices]
+        return device_uses(self.sizes.nbytes, self.placement, budgets)
+
+    @property
+    def step_seconds(self) -> float:
+        """The predicted time of a step of one token, from typical speeds of the devices' kinds."""
+        return step_seconds(self.uses)
+
+    def memory(self) -> BackendMemory:
+        """Return the predicted memory in the form of `Backend.backend_memory`."""
+        names = {info.id: info.name for info in self.devices}
+        found = {
+            use.id: DeviceMemory(use.id, names[use.id], use.weights, (*use.cache, 0), use.graph)
+            for use in self.uses
+        }
+        home = self.placement.devices[self.placement.embedding]
+        cpu = found.pop(HOST, DeviceMemory(HOST, "NumPy"))
+        embedding = self.sizes.nbytes.embedding.weights_on(home)
+        return BackendMemory(embedding, cpu, tuple(found.values()))
+
+
+def plan_model(
+    file: GGUFFile,
+    devices: Sequence[DeviceInfo],
+    options: PlacementOptions | None = None,
+    *,
+    num_ctx: int | None = None,
+    num_parallel: int = 1,
+    kv_dtype: DType = F16,
+) -> Plan:
+    """Plan where the layers of a model go.
+
+    Parameters
+    ----------
+    devices : sequence of DeviceInfo
+        Devices to use, best first; layers that fit on none go to the NumPy device.
+    num_ctx, num_parallel, kv_dtype
+        As for `wgpu_backend.load`.
+
+    Raises
+    ------
+    DeviceError, OptionError, OutOfMemory
+        See `plan_placement`.
+    ModelError, ContextFull, DTypeError, ShapeError
+        See `measure_model`.
+    """
+    from wgpu_backend.device.adapters import numpy_device
+
+    options = options or PlacementOptions()
+    sizes = measure_model(file, num_ctx, num_parallel, kv_dtype)
+    budgets = [make_budget(info) for info in devices]
+    host = next((info for info in devices if info.id == HOST), None) or numpy_device()
+    placement = plan_placement(sizes.nbytes, budgets, options, host=make_budget(host))
+    known = {info.id: info for info in (*devices, host)}
+    return Plan(sizes, tuple(known.values()), options, placement)
