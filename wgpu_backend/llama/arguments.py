@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wgpu_backend.engine.arguments import describe
+from wgpu_backend.engine.placing import parse_split
 from wgpu_backend.errors import OptionError
 from wgpu_backend.llama.constants import (
     GGML_TYPE_F16,
@@ -15,7 +16,8 @@ from wgpu_backend.llama.constants import (
     GGML_TYPE_Q4_0,
     GGML_TYPE_Q8_0,
 )
-from wgpu_backend.ops.sampling.host.options import nearest
+from wgpu_backend.ml.placement import PlacementOptions
+from wgpu_backend.ops.sampling.host.options import nearest, whole_number
 
 Ids = NDArray[np.intc]
 Scores = NDArray[np.single]
@@ -26,7 +28,7 @@ Processors = LogitsProcessor | Sequence[LogitsProcessor]
 
 # Where and how llama.cpp computes; answers do not depend on them.
 IGNORED = (
-    "n_gpu_layers", "split_mode", "main_gpu", "tensor_split", "use_mmap", "use_mlock", "n_ubatch",
+    "use_mmap", "use_mlock", "n_ubatch",
     "n_threads", "n_threads_batch", "offload_kqv", "flash_attn", "op_offload", "swa_full",
     "no_perf", "numa", "lora_base", "f16_kv", "mul_mat_q", "low_vram",
 )  # fmt: skip
@@ -55,6 +57,51 @@ _CACHE_TYPES = {
     GGML_TYPE_Q4_0: "q4_0",
     GGML_TYPE_Q8_0: "q8_0",
 }
+
+
+# llama.h's split modes by number; rows of a weight are never divided between devices.
+_SPLIT_MODES = {0: "none", 1: "layer"}
+
+
+def make_placement(
+    n_gpu_layers: int = -1,
+    split_mode: int = 1,
+    main_gpu: int = 0,
+    tensor_split: Sequence[float] | None = None,
+) -> PlacementOptions | None:
+    """Return how layers are placed on devices, from llama-cpp-python's arguments.
+
+    Its defaults are those of loading: as many layers as fit, on the best devices.
+
+    Returns
+    -------
+    PlacementOptions or None
+        None if all are defaults.
+
+    Raises
+    ------
+    OptionError
+        A value is of the wrong kind or out of range.
+    """
+    layers = whole_number("n_gpu_layers", n_gpu_layers)
+    mode = _SPLIT_MODES.get(whole_number("split_mode", split_mode))
+    if mode is None:
+        known = ", ".join(f"{number} ({name})" for number, name in _SPLIT_MODES.items())
+        raise OptionError(f"split_mode: {split_mode}, needs one of {known}")
+    main = whole_number("main_gpu", main_gpu)
+    shares = parse_split(tensor_split)
+    # llama.cpp's arrays of shares have a place for each of 16 devices.
+    while shares and not shares[-1]:
+        shares = shares[:-1]
+    if layers < 0 and mode == "layer" and not shares:
+        return None
+    return PlacementOptions(
+        "auto" if layers < 0 else layers,
+        shares,
+        main if mode == "none" else None,
+        "none" if mode == "none" else "layer",
+        capped=True,
+    )
 
 
 def require_known_arguments(arguments: Mapping[str, object]) -> None:

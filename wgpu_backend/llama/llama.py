@@ -29,6 +29,7 @@ from wgpu_backend.llama.arguments import (
     choose_cache_type,
     combine_criteria,
     combine_processors,
+    make_placement,
     require_known_arguments,
     require_neutral_sampling,
     require_no_function_call,
@@ -103,10 +104,19 @@ class Llama:
         Element type of the cache as a ``GGML_TYPE_…`` number, the same for both.
     verbose : bool
         Accepted and ignored: messages go to the logger ``wgpu_backend``.
-    device : str, int, DeviceInfo or None
-        As for `wgpu_backend.load`. The whole model runs there, whatever `n_gpu_layers` is.
+    device, devices : str, int, DeviceInfo or None, and a sequence of these or None
+        As for `wgpu_backend.load`.
+    n_gpu_layers : int
+        Last layers that go on GPUs, the others on the CPU, with the output head as the last layer.
+        -1 for as many as fit; a number above the model's means all.
+    split_mode : int
+        1 to place layers on all devices, 0 to use `main_gpu` only.
+    main_gpu : int
+        Position of the device to use with `split_mode` 0.
+    tensor_split : sequence of float or None
+        Shares of the layers by device.
     **others : object
-        Arguments of llama-cpp-python that change nothing here, such as `n_gpu_layers`.
+        Arguments of llama-cpp-python that change nothing here, such as `n_threads`.
 
     Attributes
     ----------
@@ -141,10 +151,16 @@ class Llama:
         type_v: int | None = None,
         verbose: bool = True,
         device: str | int | DeviceInfo | None = None,
+        devices: Sequence[str | int | DeviceInfo] | None = None,
+        n_gpu_layers: int = -1,
+        split_mode: int = 1,
+        main_gpu: int = 0,
+        tensor_split: Sequence[float] | None = None,
         **others: object,
     ) -> None:
         # Before the model is loaded, which takes long.
         require_known_arguments(others)
+        placement = make_placement(n_gpu_layers, split_mode, main_gpu, tensor_split)
         kv_dtype = choose_cache_type(type_k, type_v)
         self.model_path, self.verbose = str(model_path), verbose
         self.last_n_tokens_size, self.n_batch = last_n_tokens_size, n_batch
@@ -152,7 +168,13 @@ class Llama:
         self.chat_format, self.chat_handler = chat_format, chat_handler
         self.cache: Any = None
         self._seed, self._logits_all, self._embedding = seed or DEFAULT_SEED, logits_all, embedding
-        self._model = Model(Path(model_path), device=device, vocab_only=vocab_only)
+        self._model = Model(
+            Path(model_path),
+            device=device,
+            devices=devices,
+            placement=placement,
+            vocab_only=vocab_only,
+        )
         # The finaliser holds the model's method and not this object, so that an unused one is
         # collected and then releases the device.
         self._finaliser = weakref.finalize(self, self._model.close)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 from weakref import WeakSet
 
 import numpy as np
@@ -21,6 +21,7 @@ from wgpu_backend.errors import BackendError, ModelError, TokenizerError
 from wgpu_backend.files.gguf.config import Config
 from wgpu_backend.files.gguf.reader import GGUFFile, open_gguf
 from wgpu_backend.graph.capabilities import DeviceInfo
+from wgpu_backend.ml.placement import PlacementOptions
 from wgpu_backend.nn.model import Model as Architecture
 from wgpu_backend.nn.model import model_class
 from wgpu_backend.ops.sampling.host import Spelling
@@ -279,6 +280,8 @@ class Model(Tokens):
         GGUF file, or folder; None for the bundled story model.
     device : str, int, DeviceInfo or None
         As `wgpu_backend.load` takes it: ``"cpu"`` is NumPy.
+    devices, placement
+        As `wgpu_backend.load` takes them.
     vocab_only : bool
         Read only the tokenizer and the metadata; nothing can be computed.
     exact : bool
@@ -299,6 +302,8 @@ class Model(Tokens):
         path: str | Path | None = None,
         *,
         device: str | int | DeviceInfo | None = None,
+        devices: Sequence[str | int | DeviceInfo] | None = None,
+        placement: PlacementOptions | None = None,
         vocab_only: bool = False,
         exact: bool = False,
         progress_callback: ProgressCallback | None = None,
@@ -315,7 +320,12 @@ class Model(Tokens):
             with open_gguf(self.path) as file:
                 self._describe(file)
             return
-        self._language = _load(self.path, device, exact, progress_callback)
+        self._language = _load(
+            self.path,
+            {"device": device, "devices": devices, "placement": placement},
+            exact,
+            progress_callback,
+        )
         self._describe(self._language.backend.file)
 
     def _describe(self, file: GGUFFile) -> None:
@@ -509,11 +519,17 @@ class Model(Tokens):
 
 def _load(
     path: Path,
-    device: str | int | DeviceInfo | None,
+    where: Mapping[str, Any],
     exact: bool,
     callback: ProgressCallback | None,
 ) -> LanguageModel:
-    """Load a model, with the smallest cache: each `Context` has its own."""
+    """Load a model, with the smallest cache: each `Context` has its own.
+
+    Parameters
+    ----------
+    where : mapping
+        Arguments of `load` for devices.
+    """
     ended = False
 
     def progress(fraction: float) -> None:
@@ -522,9 +538,7 @@ def _load(
         if callback is not None and callback(fraction) is False:
             ended = True
 
-    return load(
-        path, device=device, num_ctx=1, exact=exact, progress=progress, cancelled=lambda: ended
-    )
+    return load(path, num_ctx=1, exact=exact, progress=progress, cancelled=lambda: ended, **where)
 
 
 def _text(value: object) -> str:
