@@ -44,6 +44,18 @@ class LocalModel:
     def nbytes(self):
         return self._model.backend.backend_memory().size
 
+    @property
+    def vram_nbytes(self):
+        return self._model.backend.backend_memory().gpu_size
+
+    @property
+    def gpu_layers(self):
+        return self._model.placement.gpu_layers
+
+    @property
+    def placement(self):
+        return str(self._model.placement)
+
     def close(self):
         if self.engine is not None:
             self.engine.close()

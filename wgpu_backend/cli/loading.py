@@ -42,6 +42,8 @@ def open_model(
         The user cancelled.
     """
     log_as_notes()
+    if settings.devices or settings.placement is not None:
+        return _load(path, None, settings, self_test=self_test, label=label)
     info = find_device(settings)
     try:
         return _load(path, info, settings, self_test=self_test, label=label)
@@ -57,14 +59,34 @@ def open_model(
         return _load(path, choose_device(NUMPY)[1], settings, self_test=self_test, label=label)
 
 
+def find_devices(settings: ModelSettings) -> list[DeviceInfo]:
+    """Return the devices for layers: those named, or all GPUs.
+
+    Raises
+    ------
+    UsageError
+        A device does not exist, or is named twice.
+    """
+    from wgpu_backend.engine import placing
+
+    names = settings.devices or (() if settings.device is None else (settings.device,))
+    try:
+        return placing.find_devices(names or None)
+    except DeviceError as error:
+        raise UsageError(str(error)) from None
+
+
 def _load(
-    path: Path, info: DeviceInfo, settings: ModelSettings, *, self_test: bool, label: str
+    path: Path, info: DeviceInfo | None, settings: ModelSettings, *, self_test: bool, label: str
 ) -> LanguageModel:
+    """Load a model on a device, or on several without one."""
     with Interrupts() as interrupts, bar(f"Loading {label or path.name}") as progress:
         try:
             return load(
                 path,
                 device=info,
+                devices=None if info is not None else find_devices(settings),
+                placement=settings.placement,
                 profile=settings.profile,
                 num_ctx=settings.num_ctx,
                 kv_dtype=settings.kv,

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import wraps
 from pathlib import Path
-from typing import Annotated, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Literal, TypeVar, cast
 
 import typer
 
@@ -19,12 +19,17 @@ from wgpu_backend.cli.names import exists, require_file
 from wgpu_backend.cli.parameters import MAX_CONTEXT, PARAMETERS, parse_parameters
 from wgpu_backend.cli.parameters import options as parameter_options
 
+if TYPE_CHECKING:
+    from wgpu_backend.ml.placement import PlacementOptions
+
 DEVICE_VARIABLE = "WGPU_BACKEND_DEVICE"
+SPREAD_VARIABLE, OVERHEAD_VARIABLE = "OLLAMA_SCHED_SPREAD", "OLLAMA_GPU_OVERHEAD"
 IMPLEMENTATION_VARIABLE = "WGPU_BACKEND_IMPLEMENTATION"
 HISTORY_VARIABLES = ["WGPU_BACKEND_NO_HISTORY", "OLLAMA_NOHISTORY"]
 
 ProfileName = Literal["full", "baseline"]
 ImplementationName = Literal["auto", "wgpu", "dawn"]
+SplitModeName = Literal["layer", "none", "row"]
 CacheType = Literal["f16", "f32", "q8_0", "q4_0"]
 Result = TypeVar("Result")
 
@@ -49,6 +54,14 @@ def _import_files(context: typer.Context, files: list[Path] | None) -> list[Path
             except FileNotFoundError:
                 raise UsageError(f"--import: {file}: no such file") from None
     return files or []
+
+
+def _list_devices(context: typer.Context, value: bool) -> None:
+    if value and not context.resilient_parsing:
+        from wgpu_backend.cli.device_table import print_devices
+
+        print_devices()
+        raise typer.Exit
 
 
 Model = Annotated[
@@ -76,6 +89,59 @@ Device = Annotated[
         envvar=DEVICE_VARIABLE,
         help="Id, kind, or part of a name, as `devices` lists them.",
         autocompletion=complete_device,
+    ),
+]
+Devices = Annotated[
+    str | None,
+    typer.Option(
+        "--device",
+        "--devices",
+        "-d",
+        "-dev",
+        metavar="NAME",
+        envvar=DEVICE_VARIABLE,
+        help="Id, kind, or part of a name, as `devices` lists them; A,B for several.",
+        autocompletion=complete_device,
+    ),
+]
+GpuLayers = Annotated[
+    str | None,
+    typer.Option(
+        "--gpu-layers",
+        "--n-gpu-layers",
+        "-ngl",
+        metavar="N",
+        help="Last layers that go on GPUs, the others on the CPU: a number, `all` or `auto`.",
+    ),
+]
+TensorSplit = Annotated[
+    str | None,
+    typer.Option(
+        "--tensor-split",
+        "-ts",
+        metavar="A,B",
+        help="Shares of those layers by device, such as 3,1.",
+    ),
+]
+MainGpu = Annotated[
+    int | None,
+    typer.Option(
+        "--main-gpu", "-mg", metavar="N", help="Device that is filled first, by its position."
+    ),
+]
+SplitMode = Annotated[
+    SplitModeName | None,
+    typer.Option(
+        "--split-mode",
+        "-sm",
+        metavar="MODE",
+        help="`layer`, or `none` to use the main GPU only; `row` is not supported.",
+    ),
+]
+ListDevices = Annotated[
+    bool,
+    typer.Option(
+        "--list-devices", callback=_list_devices, is_eager=True, help="List devices and exit."
     ),
 ]
 Profile = Annotated[
@@ -114,6 +180,14 @@ Coarse = Annotated[
 _CONTEXT = PARAMETERS["num_ctx"]
 Context = Annotated[
     str | None, typer.Option(_CONTEXT.option, metavar="NUMBER", help=_CONTEXT.help_text)
+]
+
+
+Parallel = Annotated[
+    int,
+    typer.Option(
+        "--num-parallel", "--parallel", metavar="N", min=1, max=32, help="Parallel answers."
+    ),
 ]
 
 
@@ -244,7 +318,11 @@ class ModelSettings:
     Parameters
     ----------
     device : str or None
-        Name of the device; None for the best.
+        Name of the device; None for the best, or for several devices.
+    devices : tuple of str
+        Names of several devices.
+    placement : PlacementOptions or None
+        How layers are placed on devices; None for the whole model on one.
     kv : str
         Type of the KV cache: ``f16``, ``f32``, ``q8_0`` or ``q4_0``.
     num_ctx : int or None
@@ -271,11 +349,59 @@ class ModelSettings:
     coarse: bool = False
     debug: bool = False
     mmproj: Path | None = None
+    devices: tuple[str, ...] = ()
+    placement: PlacementOptions | None = None
+
+
+def make_placement(
+    devices: Sequence[str],
+    gpu_layers: str | None,
+    tensor_split: str | None,
+    main_gpu: int | None,
+    split_mode: SplitModeName | None,
+) -> PlacementOptions | None:
+    """Return how layers are placed on devices, or None if no option asks for it.
+
+    ``OLLAMA_SCHED_SPREAD`` and ``OLLAMA_GPU_OVERHEAD`` of the environment count, too.
+
+    Raises
+    ------
+    OptionError, UsageError
+        A value is out of range.
+    """
+    given = (gpu_layers, tensor_split, main_gpu, split_mode)
+    spread = os.environ.get(SPREAD_VARIABLE, "").strip().casefold() not in ("", "0", "false")
+    if len(devices) < 2 and not spread and all(value is None for value in given):
+        return None
+    from wgpu_backend.engine.placing import parse_layers, parse_split
+    from wgpu_backend.ml.placement import RESERVE_NBYTES, PlacementOptions
+
+    overhead = os.environ.get(OVERHEAD_VARIABLE, "").strip() or "0"
+    if not overhead.isdecimal() or len(overhead) > 20:
+        raise UsageError(f"{OVERHEAD_VARIABLE}: {brief(overhead)}, needs a number of bytes")
+    layers = parse_layers(gpu_layers, "--gpu-layers")
+    if isinstance(layers, int) and layers < 0:
+        # In llama.cpp, -1 stands for auto and -2 for all.
+        layers = "all" if layers == -2 else "auto"
+    return PlacementOptions(
+        layers,
+        parse_split(tensor_split, "--tensor-split"),
+        main_gpu,
+        cast("Literal['layer', 'none']", split_mode or "layer"),
+        spread,
+        RESERVE_NBYTES + int(overhead),
+        capped=True,
+    )
 
 
 def _make_settings(
     num_ctx: Context = None,
-    device: Device = None,
+    device: Devices = None,
+    gpu_layers: GpuLayers = None,
+    tensor_split: TensorSplit = None,
+    main_gpu: MainGpu = None,
+    split_mode: SplitMode = None,
+    list_devices: ListDevices = False,
     profile: Profile = "full",
     implementation: Implementation = None,
     kv: Cache = "f16",
@@ -302,8 +428,9 @@ def _make_settings(
         os.environ[IMPLEMENTATION_VARIABLE] = implementation
     if exact and coarse:
         raise UsageError("--exact keeps activations in f32, --coarse rounds them; give one")
+    names = split_names(device)
     return ModelSettings(
-        device,
+        None if len(names) > 1 else device,
         profile,
         kv,
         positions,
@@ -312,7 +439,14 @@ def _make_settings(
         coarse=coarse,
         debug=debug,
         mmproj=mmproj,
+        devices=names if len(names) > 1 else (),
+        placement=make_placement(names, gpu_layers, tensor_split, main_gpu, split_mode),
     )
+
+
+def split_names(devices: str | None) -> tuple[str, ...]:
+    """Return the names of devices in a text such as ``vulkan:0,cpu``."""
+    return tuple(name.strip() for name in (devices or "").split(",") if name.strip())
 
 
 def _parse_scaled(

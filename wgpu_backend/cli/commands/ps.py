@@ -22,6 +22,7 @@ def ps(as_json: Json = False, debug: Debug = False) -> None:
             str(each["name"]),
             str(each["digest"])[:12],
             human_bytes(int(each["size"])),
+            format_processor(int(each["size"]), int(each.get("size_vram", each["size"]))),
             str(each["context_length"]),
             _format_expiry(str(each["expires_at"])),
         )
@@ -30,7 +31,18 @@ def ps(as_json: Json = False, debug: Debug = False) -> None:
     if not rows:
         note("no model is loaded")
         return
-    print_table(("name", "id", "size", "context", "until"), rows, right=("size", "context"))
+    columns = ("name", "id", "size", "processor", "context", "until")
+    print_table(columns, rows, right=("size", "context"))
+
+
+def format_processor(size: int, on_gpu: int) -> str:
+    """Return where a model is, as Ollama writes it: ``100% GPU``, ``48%/52% CPU/GPU``."""
+    share = round(100 * on_gpu / size) if size else 0
+    # Neither is 0 % while it has a part.
+    share = min(max(share, 1), 99) if 0 < on_gpu < size else share
+    if share in (0, 100):
+        return "100% GPU" if share else "100% CPU"
+    return f"{100 - share}%/{share}% CPU/GPU"
 
 
 def _format_expiry(text: str) -> str:

@@ -11,7 +11,22 @@ import typer
 from wgpu_backend.cli.console import human_bytes, print_facts, print_table, print_text
 from wgpu_backend.cli.failures import UsageError, one_line
 from wgpu_backend.cli.names import exists, find_model
-from wgpu_backend.cli.options import Debug, Imports, Json, Model
+from wgpu_backend.cli.options import (
+    Cache,
+    Context,
+    Debug,
+    Devices,
+    GpuLayers,
+    Imports,
+    Json,
+    MainGpu,
+    Model,
+    Parallel,
+    SplitMode,
+    TensorSplit,
+    make_placement,
+    split_names,
+)
 from wgpu_backend.cli.store import (
     find_stored,
     format_modelfile,
@@ -42,6 +57,22 @@ def show(
     verbose: Annotated[
         bool, typer.Option("-v", "--verbose", help="Print all metadata and tensors.")
     ] = False,
+    plan: Annotated[
+        bool,
+        typer.Option(
+            "--plan",
+            help="Print the device of each layer with the memory and time that is predicted; "
+            "nothing is loaded.",
+        ),
+    ] = False,
+    device: Devices = None,
+    num_ctx: Context = None,
+    parallel: Parallel = 1,
+    kv: Cache = "f16",
+    gpu_layers: GpuLayers = None,
+    tensor_split: TensorSplit = None,
+    main_gpu: MainGpu = None,
+    split_mode: SplitMode = None,
     imports: Imports = None,
     debug: Debug = False,
 ) -> None:
@@ -54,12 +85,23 @@ def show(
         "system": system,
         "license": license_,
         "verbose": verbose,
+        "plan": plan,
     }
     parts = [name for name, given in flags.items() if given]
     if len(parts) > 1:
         both = " and ".join(f"--{each}" for each in parts)
         raise UsageError(f"show: {both}, needs at most one of them")
     part = parts[0] if parts else ""
+    placing = (gpu_layers, tensor_split, main_gpu, split_mode, num_ctx)
+    if part == "plan":
+        from wgpu_backend.cli.plan import print_plan
+
+        names = split_names(device)
+        options = make_placement(names, gpu_layers, tensor_split, main_gpu, split_mode)
+        print_plan(find_model(model), names, options, num_ctx, parallel, kv, as_json=as_json)
+        return
+    if any(value is not None for value in placing):
+        raise UsageError("show: options of devices, layers and context need --plan")
     if part in _STORED_PARTS:
         print_text(_STORED_PARTS[part](model))
         return

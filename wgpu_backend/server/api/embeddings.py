@@ -24,7 +24,7 @@ from wgpu_backend.server.core.model_api import ModelInterface
 from wgpu_backend.server.core.model_pool import Loaded
 from wgpu_backend.server.core.request import RequestError
 from wgpu_backend.server.core.request_log import GONE
-from wgpu_backend.server.core.state import State, cancel_when_gone, read_num_ctx
+from wgpu_backend.server.core.state import State, cancel_when_gone, read_gpu_options, read_num_ctx
 from wgpu_backend.text.tokenizer import Tokenizer
 
 # Characters that can be tokenized in a fraction of a second.
@@ -96,7 +96,9 @@ async def compute_embeddings(
 
     async def embed() -> Vectors:
         begin = time.monotonic()
-        async with state.using(name, read_num_ctx(fields), keep) as loaded:
+        async with state.using(
+            name, read_num_ctx(fields), keep, read_gpu_options(fields)
+        ) as loaded:
             waited = time.monotonic() - begin
             found, seconds = await run_until_gone(
                 lambda gone: _embed(

@@ -14,7 +14,6 @@ from dataclasses import replace
 from typing import Any, cast
 
 from wgpu_backend.engine.media import Part
-from wgpu_backend.files.media.sounds import is_sound
 from wgpu_backend.server.core.model_pool import Loaded
 from wgpu_backend.server.core.remote_files import RemoteFile
 from wgpu_backend.server.core.request import CompletionRequest, RequestError
@@ -24,6 +23,8 @@ MessageContent = str | list[dict[str, Any]]
 """Content of a message: a text, or parts where it has a picture or a sound."""
 Message = dict[str, Any]
 _URL = re.compile(r"\s*[A-Za-z][A-Za-z0-9+.-]*://")
+# First bytes of sound files: WAV, FLAC, MP3 with a tag, Ogg.
+_SOUNDS = (b"RIFF", b"fLaC", b"ID3", b"OggS", b"\xff\xfb", b"\xff\xf3")
 
 
 def decode_base64(where: str, text: object) -> bytes:
@@ -124,7 +125,9 @@ def _replace_remote(
 def guess_part(where: str, text: object) -> Part:
     """Return a picture or a sound, whose kind its first bytes name; raises like `decode_base64`."""
     data = decode_base64(where, text)
-    return Part("audio" if is_sound(data) else "image", data)
+    # RIFF is a container of WebP pictures, too.
+    is_sound = data.startswith(_SOUNDS) and data[8:12] != b"WEBP"
+    return Part("audio" if is_sound else "image", data)
 
 
 def join_parts(parts: Sequence[str | dict[str, Any]]) -> MessageContent:

@@ -44,7 +44,22 @@ class ModelInterface(Protocol):
 
     @property
     def nbytes(self) -> int:
-        """Bytes that the model takes on its device."""
+        """Bytes that the model takes on its devices."""
+        ...
+
+    @property
+    def vram_nbytes(self) -> int:
+        """Bytes that it takes on devices other than the NumPy device."""
+        ...
+
+    @property
+    def gpu_layers(self) -> int:
+        """Layers that are not on the NumPy device, where the output head counts as one."""
+        ...
+
+    @property
+    def placement(self) -> str:
+        """The layers of each device, as text."""
         ...
 
     @property

@@ -16,17 +16,38 @@ from wgpu_backend.graph.html_tables import binary_size
 from wgpu_backend.server.core.defaults import ModelDefaults
 from wgpu_backend.server.core.model_api import EngineInterface, ModelInterface
 from wgpu_backend.server.worker.estimate import MemoryEstimate
+from wgpu_backend.server.worker.messages import GpuOptions
 from wgpu_backend.server.worker.remote import Workers
 
 _LOG = logging.getLogger("wgpu_backend.server")
 # Time between two looks for models to unload.
 _TICK_SECONDS = 0.1
-Open = Callable[[Stored, int | None], ModelInterface]
-"""A function that loads a model with a context of so many positions; None for its own."""
-Measure = Callable[[Stored, int | None], MemoryEstimate]
-"""A function that estimates the memory of a model, and of its device."""
+Open = Callable[..., ModelInterface]
+"""A function that loads a model, see `_Asked.arguments`."""
+Measure = Callable[..., MemoryEstimate]
+"""A function with the same arguments that estimates the memory of a model, and of its device."""
 RequestedContext = int | Literal["any"] | None
 """Positions of a requested context; None for the model's own, "any" for whichever is loaded."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """The options with which a request has a model loaded.
+
+    Parameters
+    ----------
+    num_ctx : int or None
+        Positions of the context; None for the model's own.
+    gpu : GpuOptions or None
+        None for the default.
+    """
+
+    num_ctx: int | None = None
+    gpu: GpuOptions | None = None
+
+    def arguments(self, stored: Stored) -> tuple[object, ...]:
+        """Return the model, its context, and options of placing layers if there are any."""
+        return (stored, self.num_ctx, *(() if self.gpu is None else (self.gpu,)))
 
 
 @dataclass(slots=True)
@@ -64,6 +85,8 @@ class Loaded:
         By the monotonic clock.
     asked : int or None
         Positions that were requested when it was loaded; None for the default.
+    gpu : GpuOptions or None
+        Options of placing layers that were requested then; None for the default.
     leaving : bool
         It is unloaded when its requests are done, and takes no new ones.
     defaults : ModelDefaults
@@ -83,6 +106,7 @@ class Loaded:
     users: int = 0
     idle_since: float = field(default_factory=time.monotonic)
     asked: int | None = None
+    gpu: GpuOptions | None = None
     leaving: bool = False
     defaults: ModelDefaults = field(default_factory=ModelDefaults)
     embedded: EmbeddingTotals = field(default_factory=EmbeddingTotals)
@@ -110,8 +134,13 @@ class Loaded:
 
     @property
     def nbytes(self) -> int:
-        """Bytes that it takes on its device."""
+        """Bytes that it takes on its devices."""
         return self.model.nbytes
+
+    @property
+    def vram_nbytes(self) -> int:
+        """Bytes that it takes on devices other than the NumPy device."""
+        return self.model.vram_nbytes
 
     @property
     def loras(self) -> list[tuple[str, float]]:
@@ -126,13 +155,14 @@ class Loaded:
         self.model.set_lora_scales(scales)
         self.lora_scales = scales
 
-    def has(self, num_ctx: RequestedContext) -> bool:
+    def has(self, num_ctx: RequestedContext, gpu: GpuOptions | None = None) -> bool:
         """Return whether the model has the requested context length; None is the default length.
 
-        A context that one client requested is not shared with clients that requested none.
+        A context that one client requested is not shared with clients that requested none. With no
+        options of placing layers, any placement will do, as in Ollama.
         """
         # `asked` is None for a model that was loaded with its default context.
-        return num_ctx in ("any", self.asked, self.model.num_ctx)
+        return num_ctx in ("any", self.asked, self.model.num_ctx) and gpu in (None, self.gpu)
 
     def close(self) -> None:
         """Release its memory."""
@@ -178,7 +208,11 @@ class ModelPool:
 
     @asynccontextmanager
     async def using(
-        self, stored: Stored, num_ctx: RequestedContext = None, keep_seconds: float | None = None
+        self,
+        stored: Stored,
+        num_ctx: RequestedContext = None,
+        keep_seconds: float | None = None,
+        gpu: GpuOptions | None = None,
     ) -> AsyncGenerator[Loaded]:
         """Use a model, and load it if needed.
 
@@ -187,10 +221,12 @@ class ModelPool:
         num_ctx : int, "any" or None
             None for the model's own. A model that has another context is loaded again when it
             is idle.
+        gpu : GpuOptions or None
+            Options of placing layers; a model that was loaded with others is loaded again.
         """
         # Loading runs in a task of its own, shielded from this request.
         # A client that goes away while a model loads must not leave half of one.
-        task = asyncio.create_task(self._acquire(stored, num_ctx, keep_seconds))
+        task = asyncio.create_task(self._acquire(stored, num_ctx, keep_seconds, gpu))
         try:
             found = await asyncio.shield(task)
         except asyncio.CancelledError:
@@ -202,15 +238,19 @@ class ModelPool:
             self._release(found)
 
     async def _acquire(
-        self, stored: Stored, requested: RequestedContext, keep_seconds: float | None
+        self,
+        stored: Stored,
+        requested: RequestedContext,
+        keep_seconds: float | None,
+        gpu: GpuOptions | None,
     ) -> Loaded:
-        found = self._find_loaded(stored, requested)
+        found = self._find_loaded(stored, requested, gpu)
         if found is None:
-            num_ctx = None if requested == "any" else requested
+            asked = _Asked(None if requested == "any" else requested, gpu)
             async with self._changing:
                 # Another request may have loaded it while this one waited for the lock.
-                found = self._find_loaded(stored, requested) or await self._load_or_reload(
-                    stored, num_ctx
+                found = self._find_loaded(stored, requested, gpu) or await self._load_or_reload(
+                    stored, asked
                 )
         if keep_seconds is not None:
             found.keep_seconds = keep_seconds
@@ -227,7 +267,9 @@ class ModelPool:
         # `_unload` waits for the last user.
         self._idle.set()
 
-    def _find_loaded(self, stored: Stored, num_ctx: RequestedContext) -> Loaded | None:
+    def _find_loaded(
+        self, stored: Stored, num_ctx: RequestedContext, gpu: GpuOptions | None
+    ) -> Loaded | None:
         """Return a loaded model that fits the request, if any."""
         key = str(stored.entry.name)
         found = self._loaded.get(key)
@@ -235,23 +277,24 @@ class ModelPool:
             return None
         # A pull or a new model may have given the name to another file.
         same = found.stored.entry.digest == stored.entry.digest
-        if not same or not found.has(num_ctx):
+        if not same or not found.has(num_ctx, gpu):
             return None
         # Dictionaries keep their order, so the last key is the most recently used model.
         self._loaded[key] = self._loaded.pop(key)
         return found
 
-    async def _load_or_reload(self, stored: Stored, num_ctx: int | None) -> Loaded:
+    async def _load_or_reload(self, stored: Stored, asked: _Asked) -> Loaded:
         key = str(stored.entry.name)
         before = self._loaded.get(key)
         if before is not None:
             # A context that cannot be loaded must not unload the model that is there.
-            if num_ctx is not None and num_ctx < 1:
-                raise OptionError(f"num_ctx: {num_ctx}, needs at least 1")
+            if asked.num_ctx is not None and asked.num_ctx < 1:
+                raise OptionError(f"num_ctx: {asked.num_ctx}, needs at least 1")
             if self._measure is not None:
-                _require_possible(stored, await asyncio.to_thread(self._measure, stored, num_ctx))
+                room = await asyncio.to_thread(self._measure, *asked.arguments(stored))
+                _require_possible(stored, room)
             await self._unload(key)
-        self._loaded[key] = await self._load(stored, num_ctx, before)
+        self._loaded[key] = await self._load(stored, asked, before)
         return self._loaded[key]
 
     async def _evict(self) -> None:
@@ -270,13 +313,13 @@ class ModelPool:
         await asyncio.to_thread(leaving.close)
         del self._loaded[key]
 
-    async def _load(self, stored: Stored, num_ctx: int | None, before: Loaded | None) -> Loaded:
+    async def _load(self, stored: Stored, asked: _Asked, before: Loaded | None) -> Loaded:
         """Load a model; if its file was loaded before, with the adapters' scales of that time."""
         begin = time.monotonic()
-        await self._make_room(stored, num_ctx)
+        await self._make_room(stored, asked)
         while True:
             try:
-                model = await asyncio.to_thread(self._open, stored, num_ctx)
+                model = await asyncio.to_thread(self._open, *asked.arguments(stored))
                 break
             # The estimate is only a bound; only the device knows.
             except OutOfMemory:
@@ -284,7 +327,8 @@ class ModelPool:
                     raise
                 await self._evict()
         seconds = time.monotonic() - begin
-        loaded = Loaded(stored, model, seconds, self._keep_seconds, asked=num_ctx)
+        keep = self._keep_seconds
+        loaded = Loaded(stored, model, seconds, keep, asked=asked.num_ctx, gpu=asked.gpu)
         if before is None or before.lora_scales is None:
             return loaded
         # Another file may have other adapters.
@@ -292,11 +336,11 @@ class ModelPool:
             await asyncio.to_thread(loaded.set_lora_scales, before.lora_scales)
         return loaded
 
-    async def _make_room(self, stored: Stored, num_ctx: int | None) -> None:
+    async def _make_room(self, stored: Stored, asked: _Asked) -> None:
         while len(self._loaded) >= self._most:
             await self._evict()
         while self._measure is not None:
-            room = await asyncio.to_thread(self._measure, stored, num_ctx)
+            room = await asyncio.to_thread(self._measure, *asked.arguments(stored))
             _require_possible(stored, room)
             if room.free is None or room.needed <= room.free or not self._loaded:
                 return
@@ -342,7 +386,9 @@ class ModelPool:
         if before.seconds_left == 0:
             return
         try:
-            self._loaded[key] = await self._load(before.stored, before.asked, before)
+            self._loaded[key] = await self._load(
+                before.stored, _Asked(before.asked, before.gpu), before
+            )
         except Exception as error:
             # The next request fails with the same error, and reports it to a client.
             _LOG.warning("%s: not loaded again: %s", key, error)

@@ -33,7 +33,7 @@ _LARGER_CONTEXT = (
 )
 _BAD_REQUEST = (ContextFull, OptionError, TemplateError, DTypeError, StoreError, GGUFError)
 _BUSY = (QueueFull, CacheFull, OutOfMemory, NoDeviceLeft)
-# Ollama's options that configure another engine, or that it no longer has.
+# Ollama's options that configure another engine, that it no longer has, or that loading takes.
 _WITHOUT_MEANING = {
     "num_batch", "num_gpu", "main_gpu", "use_mmap", "num_thread", "numa", "use_mlock", "low_vram",
     "f16_kv", "vocab_only", "logits_all", "penalize_newline", "tfs_z",

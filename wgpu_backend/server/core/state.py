@@ -7,7 +7,7 @@ import logging
 import math
 import re
 import sys
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -35,6 +35,7 @@ from wgpu_backend.server.core.request import RequestError, clamp_options
 from wgpu_backend.server.core.request_log import GONE, get_record, ignore
 from wgpu_backend.server.core.schema import ANYTHING
 from wgpu_backend.server.worker.image_worker import HANG_SECONDS
+from wgpu_backend.server.worker.messages import GpuOptions
 
 _LOG = logging.getLogger("wgpu_backend.server")
 Result = TypeVar("Result")
@@ -252,7 +253,11 @@ class State:
 
     @asynccontextmanager
     async def using(
-        self, name: str, num_ctx: RequestedContext = None, keep_alive: object = None
+        self,
+        name: str,
+        num_ctx: RequestedContext = None,
+        keep_alive: object = None,
+        gpu: GpuOptions | None = None,
     ) -> AsyncGenerator[Loaded]:
         """Use a model by its name; an "any" context is for callers that compute nothing with it."""
         get_record().model = name
@@ -262,7 +267,9 @@ class State:
         context = stored.parameters.get("num_ctx") if num_ctx is None else num_ctx
         if isinstance(context, int):
             context = await run_in_threadpool(_limit_context, stored, context)
-        async with self.pool.using(stored, context, keep) as found:
+        if gpu is None and context != "any":
+            gpu = make_gpu_options(stored.parameters)
+        async with self.pool.using(stored, context, keep, gpu) as found:
             defaults = self.settings.defaults
             if defaults != ModelDefaults() and found.defaults is not defaults:
                 # Compiling a template blocks, so it happens in a thread.
@@ -276,6 +283,9 @@ class State:
         if source := self.settings.defaults.template:
             loaded.model.prompter.use_template(source)
         loaded.defaults = self.settings.defaults
+
+
+_GPU_OPTIONS = ("num_gpu", "main_gpu")
 
 
 def _limit_context(stored: Stored, num_ctx: int) -> int:
@@ -358,6 +368,28 @@ def read_num_ctx(fields: Fields) -> int | None:
     if isinstance(found, float) and not found.is_integer():
         raise RequestError(400, f"options.num_ctx: {found}, needs a whole number")
     return None if found is None else int(found)
+
+
+def read_gpu_options(fields: Fields) -> GpuOptions | None:
+    """Return ``num_gpu`` and ``main_gpu`` in a request's ``options``; None if none is set."""
+    given = Fields(read_options(fields), where="options.")
+    found = {name: given.get(name, float) for name in _GPU_OPTIONS}
+    for name, value in found.items():
+        if isinstance(value, float) and not value.is_integer():
+            raise RequestError(400, f"options.{name}: {value}, needs a whole number")
+    return make_gpu_options(found)
+
+
+def make_gpu_options(options: Mapping[str, Any]) -> GpuOptions | None:
+    """Return the options that place layers; None for their defaults.
+
+    A negative ``num_gpu`` stands for as many layers as fit, as in Ollama.
+    """
+    layers, main = (options.get(name) for name in _GPU_OPTIONS)
+    layers = None if layers is None or layers < 0 else int(layers)
+    if layers is None and main is None:
+        return None
+    return GpuOptions(layers, None if main is None else int(main))
 
 
 async def cancel_when_gone(request: Request, work: Awaitable[Result]) -> Result:

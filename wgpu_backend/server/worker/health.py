@@ -37,6 +37,12 @@ class Health:
         """Losses after which no device is left, if they come fast enough."""
         return MOST_LOSSES * len(self._left)
 
+    @property
+    def left(self) -> list[str]:
+        """The devices that were not lost too often, in order of preference."""
+        with self._lock:
+            return [*self._left]
+
     def choose(self) -> str:
         """Return the id of the device to use.
 

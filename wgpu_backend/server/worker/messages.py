@@ -8,7 +8,7 @@ failed, answer, log, lost.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import cache, partial
 from operator import attrgetter
 from types import NoneType
@@ -16,6 +16,7 @@ from typing import Any, TypeVar, cast, get_args, get_origin, get_type_hints
 
 from wgpu_backend import errors
 from wgpu_backend.errors import BackendError
+from wgpu_backend.ml.placement import PlacementOptions
 from wgpu_backend.ops.plugins import describe_mistake
 
 Item = TypeVar("Item")
@@ -28,6 +29,22 @@ NGRAM = "ngram"
 
 
 @dataclass(frozen=True, slots=True)
+class GpuOptions:
+    """The options of a request that place layers, by Ollama's names.
+
+    Parameters
+    ----------
+    num_gpu : int or None
+        Last layers that go on GPUs; None for as many as fit.
+    main_gpu : int or None
+        Position of the GPU to use; None for the best.
+    """
+
+    num_gpu: int | None = None
+    main_gpu: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class LoadSpec:
     """The arguments of `wgpu_backend.load` and of its `Engine` for a worker, as plain data.
 
@@ -35,6 +52,10 @@ class LoadSpec:
     ----------
     device : str
         Id of the device.
+    devices : tuple of str
+        Ids of several devices that layers are placed on; empty for `device` alone.
+    placement : PlacementOptions or None
+        How layers are placed; None for the whole model on one device.
     imports : tuple of str
         Python files that register architectures and ops.
     engine : mapping
@@ -54,6 +75,8 @@ class LoadSpec:
     control_layers: tuple[int, int] | None = None
     imports: tuple[str, ...] = ()
     mmproj: str | None = None
+    devices: tuple[str, ...] = ()
+    placement: PlacementOptions | None = None
     engine: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
     @property
@@ -62,11 +85,36 @@ class LoadSpec:
         named = {each.name: getattr(self, each.name) for each in fields(self)}
         for name in ("path", "imports", "engine"):
             del named[name]
+        named |= {"devices": [*self.devices], "device": None} if self.devices else {"devices": None}
         for name in ("adapters", "control_vectors"):
             # Pairs arrive as lists, which JSON makes of tuples.
             named[name] = [(path, scale) for path, scale in named[name]]
         layers = self.control_layers
         return {**named, "control_layers": None if layers is None else tuple(layers)}
+
+
+def apply_gpu_options(spec: LoadSpec, gpu: GpuOptions | None, devices: Sequence[str]) -> LoadSpec:
+    """Return the arguments of loading with a request's options.
+
+    Parameters
+    ----------
+    devices : sequence of str
+        Ids of the devices that still work.
+    """
+    left = tuple(name for name in spec.devices if name in devices)
+    placement = spec.placement
+    if placement is not None and left != spec.devices:
+        # Shares and positions were meant for all devices.
+        placement = replace(placement, tensor_split=(), main_gpu=None)
+    if gpu is None:
+        return replace(spec, devices=left, placement=placement)
+    placement = placement or PlacementOptions(capped=True)
+    if gpu.num_gpu is not None:
+        placement = replace(placement, gpu_layers=gpu.num_gpu)
+    if gpu.main_gpu is not None:
+        left = left or tuple(devices)
+        placement = replace(placement, main_gpu=gpu.main_gpu, split_mode="none", tensor_split=())
+    return replace(spec, devices=left, placement=placement)
 
 
 def to_plain(value: object) -> list[Any]:

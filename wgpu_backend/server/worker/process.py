@@ -144,6 +144,9 @@ def _make_facts(model: LanguageModel, engine: Engine | None) -> Message:
         "makes_text": engine is not None,
         "takes": [*model.towers.modalities],
         "nbytes": memory.size,
+        "vram_nbytes": memory.gpu_size,
+        "gpu_layers": model.placement.gpu_layers,
+        "placement": str(model.placement),
         "device": to_plain(model.device),
         "pid": os.getpid(),
     }

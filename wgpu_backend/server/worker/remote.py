@@ -27,7 +27,12 @@ from wgpu_backend.server.worker.client import HANG_SECONDS, Client, Lost, Reply
 from wgpu_backend.server.worker.frames import Message
 from wgpu_backend.server.worker.health import Health
 from wgpu_backend.server.worker.media_messages import ask_prepared
-from wgpu_backend.server.worker.messages import LoadSpec, from_plain
+from wgpu_backend.server.worker.messages import (
+    GpuOptions,
+    LoadSpec,
+    apply_gpu_options,
+    from_plain,
+)
 from wgpu_backend.server.worker.spare import AFTER_SECONDS, Spares, Start
 from wgpu_backend.text.tokenizer import Tokenizer
 
@@ -105,8 +110,12 @@ class WorkerModel:
     ----------
     loras : list of (str, float)
         Names of files of LoRA adapters, with their scales.
-    nbytes : int
-        Bytes that it takes on the device.
+    nbytes, vram_nbytes : int
+        Bytes that it takes on its devices, and on those that are not the NumPy device.
+    gpu_layers : int
+        Layers that are not on the NumPy device, where the output head counts as one.
+    placement : str
+        The layers of each device, as text.
     takes : list of str
         What it takes besides text, of ``image`` and ``audio``.
     engine : WorkerEngine or None
@@ -122,6 +131,9 @@ class WorkerModel:
         self.vocabulary: int = facts["vocabulary"]
         self.loras = [(str(name), float(scale)) for name, scale in facts["loras"]]
         self.nbytes: int = facts["nbytes"]
+        self.vram_nbytes: int = facts["vram_nbytes"]
+        self.gpu_layers: int = facts["gpu_layers"]
+        self.placement: str = facts["placement"]
         self.takes: list[str] = facts["takes"]
         self.device = from_plain(DeviceInfo, facts["device"])
         self._client = client
@@ -274,16 +286,24 @@ class Workers:
         self._lock = threading.Lock()
         self._closed = False
 
-    def spec(self, stored: Stored, num_ctx: int | None) -> LoadSpec:
+    def spec(self, stored: Stored, num_ctx: int | None, gpu: GpuOptions | None = None) -> LoadSpec:
         """Return the load arguments for a model.
+
+        Parameters
+        ----------
+        gpu : GpuOptions or None
+            A request's options of placing layers.
 
         Raises
         ------
         NoDeviceLeft
         """
-        return self._spec_of(stored, num_ctx, self.health.choose())
+        spec = self._spec_of(stored, num_ctx, self.health.choose())
+        return apply_gpu_options(spec, gpu, self.health.left)
 
-    def __call__(self, stored: Stored, num_ctx: int | None) -> WorkerModel:
+    def __call__(
+        self, stored: Stored, num_ctx: int | None, gpu: GpuOptions | None = None
+    ) -> WorkerModel:
         """Load a model, and wait for it.
 
         Raises
@@ -293,14 +313,13 @@ class Workers:
         """
         for _ in range(max(0, self.health.most_tries - 1)):
             try:
-                return self._open(stored, num_ctx)
+                return self._open(stored, num_ctx, gpu)
             except DeviceLost:
                 continue
-        return self._open(stored, num_ctx)
+        return self._open(stored, num_ctx, gpu)
 
-    def _open(self, stored: Stored, num_ctx: int | None) -> WorkerModel:
-        name, device = str(stored.entry.name), self.health.choose()
-        spec = self._spec_of(stored, num_ctx, device)
+    def _open(self, stored: Stored, num_ctx: int | None, gpu: GpuOptions | None) -> WorkerModel:
+        name, spec = str(stored.entry.name), self.spec(stored, num_ctx, gpu)
         clients: list[Client] = []
 
         def register(client: Client) -> None:
@@ -311,7 +330,7 @@ class Workers:
                     raise BackendError(f"{name}: the server ends")
                 self._starting.add(client)
 
-        lost = partial(self.health.lost, device)
+        lost = partial(self._count_loss, spec)
         try:
             hang = self._hang_seconds
             start = self.spares.start
@@ -323,6 +342,13 @@ class Workers:
             with self._lock:
                 self._starting.difference_update(clients)
             self.spares.prepare()
+
+    def _count_loss(self, spec: LoadSpec, error: BackendError) -> None:
+        """Count the loss of a device: of several, the one that the error names."""
+        named = [name for name in spec.devices if name in str(error)]
+        # The longest name: vulkan:1 is a part of vulkan:10.
+        device = max(named, key=len, default=spec.devices[0] if spec.devices else spec.device)
+        self.health.lost(device, error)
 
     def close(self) -> None:
         """Open no more models, and end those that are loading, and the spare."""

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from wgpu_backend.cli.failures import UsageError, brief
-from wgpu_backend.cli.loading import find_device
+from wgpu_backend.cli.loading import find_device, find_devices
 from wgpu_backend.cli.names import BUNDLED, STORY, exists
 from wgpu_backend.cli.options import ModelSettings
 from wgpu_backend.cli.parameters import MAX_CONTEXT
-from wgpu_backend.errors import BackendError, StoreError
+from wgpu_backend.errors import BackendError, OutOfMemory, StoreError
 
 if TYPE_CHECKING:
     from wgpu_backend.files.store.stored import Stored
@@ -22,12 +22,14 @@ if TYPE_CHECKING:
     from wgpu_backend.server.core.model_pool import Measure
     from wgpu_backend.server.core.state import Settings as ServerSettings
     from wgpu_backend.server.worker.estimate import MemoryEstimate
-    from wgpu_backend.server.worker.messages import LoadSpec
+    from wgpu_backend.server.worker.messages import GpuOptions, LoadSpec
     from wgpu_backend.server.worker.remote import Workers
 
 
 def list_devices(settings: ModelSettings) -> list[DeviceInfo]:
     """Return the devices for models, best first: the named one, or all adapters."""
+    if settings.devices or settings.placement is not None:
+        return find_devices(settings)
     best = find_device(settings)
     if settings.device is not None or best.kind == "cpu":
         return [best]
@@ -77,6 +79,7 @@ def make_load_settings(
 
     def make_spec(stored: Stored, num_ctx: int | None, device: str) -> LoadSpec:
         spec = replace(make_load_spec(stored, num_ctx, device, settings, parallel), engine=engine)
+        spec = place_spec(spec, devices, settings)
         if not spec.num_ctx:
             spec = replace(spec, num_ctx=_choose_context(spec, known[device]))
         return _limit_context(spec, num_ctx)
@@ -103,13 +106,42 @@ def _choose_context(spec: LoadSpec, info: DeviceInfo) -> int | None:
 
 def _make_measure(workers: Workers, known: Mapping[str, DeviceInfo]) -> Measure:
     """Make the function that estimates the memory of a model, and the available memory."""
-    from wgpu_backend.server.worker.estimate import estimate_memory
+    from wgpu_backend.server.worker.estimate import (
+        MemoryEstimate,
+        estimate_memory,
+        estimate_nbytes,
+        place_spec_model,
+    )
 
-    def measure(stored: Stored, num_ctx: int | None) -> MemoryEstimate:
-        spec = workers.spec(stored, num_ctx)
+    def measure(
+        stored: Stored, num_ctx: int | None, gpu: GpuOptions | None = None
+    ) -> MemoryEstimate:
+        spec = workers.spec(stored, num_ctx, gpu)
+        if spec.placement is not None:
+            # Options that contradict the model raise here, before another model is unloaded. What
+            # that one frees may be enough, so only loading compares parts with free memory.
+            with suppress(OutOfMemory):
+                place_spec_model(spec)
+            return MemoryEstimate(estimate_nbytes(spec))
         return estimate_memory(spec, known[spec.device])
 
     return measure
+
+
+def place_spec(spec: LoadSpec, devices: Sequence[DeviceInfo], settings: ModelSettings) -> LoadSpec:
+    """Return load options with the placement of layers on several devices.
+
+    Without options of the command, a model is placed on all GPUs if their free memory is known.
+    """
+    if settings.devices or settings.placement is not None:
+        ids = tuple(info.id for info in devices)
+        return replace(spec, devices=ids, placement=settings.placement)
+    gpus = [info for info in devices if info.kind not in ("software", "cpu")]
+    if settings.device is not None or not gpus or gpus[0].free_memory is None:
+        return spec
+    from wgpu_backend.ml.placement import PlacementOptions
+
+    return replace(spec, devices=tuple(info.id for info in gpus), placement=PlacementOptions())
 
 
 def make_load_spec(

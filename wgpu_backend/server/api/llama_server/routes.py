@@ -210,6 +210,8 @@ def _make_properties(loaded: Loaded, alias: str, version: str) -> dict[str, Any]
     return {
         "default_generation_settings": {"n_ctx": model.num_ctx, "params": params},
         "total_slots": model.num_parallel,
+        "n_gpu_layers": model.gpu_layers,
+        "placement": model.placement,
         "model_alias": alias,
         "model_path": loaded.stored.path.name,
         "bos_token": _spell(model.tokenizer, model.tokenizer.bos_id),

@@ -35,6 +35,7 @@ from wgpu_backend.server.core.state import (
     State,
     cancel_when_gone,
     parse_keep_alive,
+    read_gpu_options,
     read_num_ctx,
     read_options,
     start_stream,
@@ -191,7 +192,9 @@ async def _answer(state: State, request: Request, fields: Fields, way: _Route) -
 
     async def collect() -> dict[str, Any]:
         begin = time.monotonic()
-        async with state.using(name, read_num_ctx(fields), keep) as loaded:
+        async with state.using(
+            name, read_num_ctx(fields), keep, read_gpu_options(fields)
+        ) as loaded:
             start = _Start.after_loading(begin)
             answer = await begin_completion(loaded, way.make_request(fields, loaded))
             [whole] = await answer.collect()
@@ -207,7 +210,7 @@ async def _stream_lines(
     """Yield the lines of a streamed answer."""
     begin = time.monotonic()
     keep = fields.get("keep_alive", int, float, str)
-    async with state.using(name, read_num_ctx(fields), keep) as loaded:
+    async with state.using(name, read_num_ctx(fields), keep, read_gpu_options(fields)) as loaded:
         start = _Start.after_loading(begin)
         answer = await begin_completion(loaded, way.make_request(fields, loaded))
         async for line in _make_lines(fields, way, answer, start):
@@ -241,7 +244,7 @@ async def _load_only(state: State, name: str, fields: Fields, way: _Route) -> Re
         await state.pool.unload(str(found.entry.name))
         reason = "unload"
     else:
-        async with state.using(name, read_num_ctx(fields), keep):
+        async with state.using(name, read_num_ctx(fields), keep, read_gpu_options(fields)):
             reason = "load"
     made = {
         **make_head(name),
@@ -326,7 +329,7 @@ def _describe_loaded(each: Loaded) -> dict[str, Any]:
         "digest": each.stored.entry.digest,
         "details": each.stored.details,
         "expires_at": until.isoformat(),
-        "size_vram": each.nbytes,
+        "size_vram": each.vram_nbytes,
         "context_length": each.model.num_ctx,
     }
 

@@ -1,0 +1,107 @@
+"""`show --plan`, and the options that place layers on devices."""
+
+import json
+
+import pytest
+
+from wgpu_backend.cli import options
+from wgpu_backend.cli.commands.ps import format_processor
+from wgpu_backend.cli.failures import USAGE
+
+
+def test_a_plan_is_a_table(cli) -> None:
+    out = cli("show", "story", "--plan", "--device", "cpu", "--num-ctx", "64").out
+    heading, _, row, *facts = out.splitlines()
+    assert heading.split()[:4] == ["device", "name", "layers", "weights"]
+    assert row.startswith("cpu")
+    assert "embedding, 0-5 (6)," in row
+    assert "7 of 7" not in out
+    assert "GPU layers  0 of 7, with the output head as one" in out
+    assert "64 positions, f16 keys and values" in out
+    assert any("not measured" in fact for fact in facts)
+
+
+def test_a_plan_as_json_has_the_figures_of_backend_memory(cli) -> None:
+    found = json.loads(cli("show", "story", "--plan", "--device", "cpu", "--json").out)
+    assert found["placement"] == {
+        "devices": ["cpu"], "layers": [0] * 6, "embedding": 0, "output": 0
+    }  # fmt: skip
+    assert len(found["memory"]["cpu"]["weights"]) == 7
+    assert found["memory"]["gpus"] == []
+    assert found["reserve"] == 512 << 20
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--device", "cpu,numpy"), "are one device"),
+        (("--device", "cpu,nothing"), "no such device"),
+        (("-ts", "0,0"), "sum"),
+        (("-ts", "1,nan"), "nan"),
+        (("-ts", "1,2", "--device", "cpu"), "2 shares for 1 devices"),
+        (("-ngl", "some"), "--gpu-layers: 'some'"),
+        (("-sm", "row"), "never split"),
+        (("-mg", "4", "--device", "cpu"), "main_gpu: 4"),
+    ],
+)
+def test_mistakes_are_one_line(cli, words, message) -> None:
+    done = cli("show", "story", "--plan", *words)
+    assert done.code == USAGE
+    assert message in done.err
+    assert done.err.count("\n") == 1
+
+
+def test_options_of_devices_need_a_plan(cli) -> None:
+    done = cli("show", "story", "-ngl", "3")
+    assert done.code == USAGE
+    assert "--plan" in done.err
+
+
+def test_names_of_llama_server_place_layers(cli) -> None:
+    for words in (("-ngl", "0"), ("--gpu-layers", "0"), ("--n-gpu-layers", "0")):
+        out = cli("run", "story", "Once", "--device", "cpu", "--num-predict", "1", *words)
+        assert out.code == 0
+
+
+def test_list_devices_lists_and_exits(cli) -> None:
+    done = cli("serve", "--list-devices")
+    assert done.code == 0
+    assert "NumPy" in done.out
+
+
+def test_numbers_of_layers_are_llama_cpp_s(monkeypatch) -> None:
+    def layers(text):
+        return options.make_placement((), text, None, None, None).gpu_layers
+
+    assert [layers(text) for text in ("-1", "-2", "99", "all", "auto")] == [
+        "auto", "all", 99, "all", "auto"
+    ]  # fmt: skip
+    assert options.make_placement((), None, None, None, None) is None
+    assert options.make_placement(("a", "b"), None, None, None, None) is not None
+
+
+def test_variables_of_ollama_spread_models_and_reserve_memory(monkeypatch) -> None:
+    monkeypatch.setenv("OLLAMA_SCHED_SPREAD", "1")
+    monkeypatch.setenv("OLLAMA_GPU_OVERHEAD", "1000")
+    found = options.make_placement((), None, None, None, None)
+    assert (found.spread, found.reserve_nbytes) == (True, (512 << 20) + 1000)
+    monkeypatch.setenv("OLLAMA_GPU_OVERHEAD", "much")
+    with pytest.raises(options.UsageError, match="OLLAMA_GPU_OVERHEAD: 'much'"):
+        options.make_placement((), None, None, None, None)
+    monkeypatch.setenv("OLLAMA_SCHED_SPREAD", "0")
+    assert options.make_placement((), None, None, None, None) is None
+
+
+@pytest.mark.parametrize(
+    ("size", "on_gpu", "text"),
+    [
+        (100, 100, "100% GPU"),
+        (100, 0, "100% CPU"),
+        (0, 0, "100% CPU"),
+        (100, 52, "48%/52% CPU/GPU"),
+        (10_000, 1, "99%/1% CPU/GPU"),
+        (10_000, 9_999, "1%/99% CPU/GPU"),
+    ],
+)
+def test_where_a_model_is(size, on_gpu, text) -> None:
+    assert format_processor(size, on_gpu) == text

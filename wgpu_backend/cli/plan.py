@@ -1,0 +1,127 @@
+"""The table of `wgpu-backend show --plan`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from wgpu_backend.cli.console import (
+    human_bytes,
+    human_seconds,
+    print_facts,
+    print_table,
+    print_text,
+)
+from wgpu_backend.cli.loading import find_devices
+from wgpu_backend.cli.options import ModelSettings
+from wgpu_backend.cli.parameters import PARAMETERS
+from wgpu_backend.dtypes import named
+from wgpu_backend.engine.placing import Plan, make_budget, plan_model
+from wgpu_backend.files.gguf.one_file import text_part
+from wgpu_backend.files.huggingface.folder import open_model_file
+from wgpu_backend.ml.placement import PlacementOptions
+
+COLUMNS = ("device", "name", "layers", "weights", "cache", "compute", "total", "free", "time")
+
+
+def print_plan(
+    path: Path,
+    devices: Sequence[str],
+    options: PlacementOptions | None,
+    num_ctx: str | None,
+    parallel: int,
+    kv_dtype: str,
+    *,
+    as_json: bool,
+) -> None:
+    """Print where the layers of a model would go.
+
+    Parameters
+    ----------
+    devices : sequence of str
+        Names of devices; empty for all GPUs, or the best device without one.
+    num_ctx : str or None
+        Positions in the context; None for the default.
+
+    Raises
+    ------
+    UsageError
+        A device does not exist, or an option does not fit the model or the devices.
+    """
+    context = PARAMETERS["num_ctx"]
+    positions = None if num_ctx is None else int(context.number(num_ctx, context.option))
+    infos = find_devices(ModelSettings(devices=tuple(devices)))
+    with open_model_file(path) as opened:
+        plan = plan_model(
+            text_part(opened),
+            infos,
+            options,
+            num_ctx=positions,
+            num_parallel=parallel,
+            kv_dtype=named(kv_dtype),
+        )
+    if as_json:
+        print_text(json.dumps(describe_plan(plan), indent=2) + "\n")
+        return
+    print_table(COLUMNS, list_rows(plan), right=COLUMNS[3:])
+    print_text("\n")
+    print_facts(list_facts(plan, parallel, kv_dtype))
+
+
+def list_rows(plan: Plan) -> list[tuple[str, ...]]:
+    """Return a row for each device, those without a part of the model last."""
+    infos = {info.id: info for info in plan.devices}
+    uses = {use.id: use for use in plan.uses}
+    rows: list[tuple[str, ...]] = []
+    for name in [*uses, *(i for i in infos if i not in uses)]:
+        info, use = infos[name], uses.get(name)
+        free = make_budget(info).free_nbytes
+        shown = "unknown" if free is None else human_bytes(free)
+        if use is None:
+            rows.append((name, info.name, "none", "", "", "", "", shown, ""))
+            continue
+        parts = (sum(use.weights), sum(use.cache), use.graph, use.size)
+        cells = [human_bytes(nbytes) for nbytes in parts]
+        layers = describe_layers(plan, name)
+        rows.append((name, info.name, layers, *cells, shown, human_seconds(use.seconds)))
+    return rows
+
+
+def describe_layers(plan: Plan, device: str) -> str:
+    """Return the parts of the model on a device: ``embedding, 0-15 (16)``."""
+    placement = plan.placement
+    at, layers = placement.devices.index(device), placement.layers_on(device)
+    parts = ["embedding"] if placement.embedding == at else []
+    if layers:
+        first, last = layers[0], layers[-1]
+        parts.append(f"{first}-{last} ({len(layers)})" if last > first else f"{first} (1)")
+    return ", ".join([*parts, *(["output"] if placement.output == at else [])])
+
+
+def list_facts(plan: Plan, parallel: int, kv_dtype: str) -> list[tuple[str, str]]:
+    """Return what the plan assumes and predicts, as names and values."""
+    layers = len(plan.placement.layers) + 1
+    answers = f"{parallel} answers of " if parallel > 1 else ""
+    context = f"{answers}{plan.sizes.num_ctx} positions, {kv_dtype} keys and values"
+    reserve = human_bytes(plan.options.reserve_nbytes)
+    step = human_seconds(plan.step_seconds)
+    return [
+        ("GPU layers", f"{plan.placement.gpu_layers} of {layers}, with the output head as one"),
+        ("context", context),
+        ("reserve", f"{reserve} of each memory stay free"),
+        ("one token", f"{step} predicted from typical speeds, not measured"),
+    ]
+
+
+def describe_plan(plan: Plan) -> dict[str, object]:
+    """Return the plan as plain data."""
+    return {
+        "placement": asdict(plan.placement),
+        "gpu_layers": plan.placement.gpu_layers,
+        "num_ctx": plan.sizes.num_ctx,
+        "reserve": plan.options.reserve_nbytes,
+        "seconds": plan.step_seconds,
+        "memory": asdict(plan.memory()),
+    }
