@@ -151,31 +151,6 @@ def test_an_engine(model, tower_runs):
         assert len(tower_runs) == 2
 
 
-@pytest.mark.parametrize("draft", ["ngram", "model"])
-def test_drafts_change_no_answer_about_pictures(model, draft, tmp_path):
-    """Only n-grams guess: a draft model sees no picture. Stand-ins are never guessed."""
-    prompt = model._raw_prompt("in on a <__media__> in on a <__media__> in on a", [RED, BLUE])
-    fields = {"placed": prompt.placed, "options": GREEDY, "max_tokens": 40, "ignore_eos": True}
-    asked = wb.Request(prompt.tokens, **fields)
-
-    def answer(**more):
-        with wb.Engine(model, prefix_cache=False, **more) as engine:
-            found = engine.submit(asked).result()
-            return [found.choices[0].tokens, engine.status()]
-
-    wanted, plain = answer()
-    given = draft if draft == "ngram" else wb.load(tiny_model(tmp_path / "d.gguf"), device="cpu")
-    tokens, status = answer(draft=given, draft_tokens=3)
-    assert tokens == wanted
-    assert max(tokens) < STAND_IN
-    if draft == "ngram":
-        assert status.guessed_tokens >= status.right_guesses > 0
-        assert status.steps < plain.steps
-    else:
-        assert status.guessed_tokens == 0
-        given.close()
-
-
 def test_chat_with_parts_and_with_a_list(model):
     parts = [
         {"type": "text", "text": "the "},

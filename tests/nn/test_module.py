@@ -173,23 +173,3 @@ def test_a_model_may_still_override_reader():
                 return "an encoder"
 
     assert Old.prompt_encoder(None) == "an encoder"
-
-
-class Template(nn.Module):
-    """A class whose field names a module instead of its class."""
-
-    norm: nn.RMSNorm = nn.weight("norm", "width", kind=nn.RMSNorm(1e-3))
-
-    def __init__(self, width):
-        self.width = width
-
-
-def test_instances_do_not_share_a_module_of_their_class():
-    narrow, wide = Template(4), Template(6)
-    nn.populate(narrow, weights(norm__weight=(4,)))
-    nn.populate(wide, weights(norm__weight=(6,)))
-    assert (narrow.norm.weight.shape, wide.norm.weight.shape) == ((4,), (6,))
-    assert narrow.norm is not wide.norm
-    assert narrow.norm.eps == wide.norm.eps == 1e-3
-    # The module of the class never gets weights, which would stay alive with it.
-    assert "weight" not in vars(vars(Template)["norm"].kind)

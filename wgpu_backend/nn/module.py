@@ -28,8 +28,7 @@ from __future__ import annotations
 
 import types
 from collections.abc import Callable, Iterator, Sequence
-from copy import deepcopy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from typing import Any, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 from warnings import warn
@@ -86,8 +85,7 @@ def weight(
     alt : str or tuple of str
         Names to try if there is no such weight, from the root of the file.
     kind : Module, type of Module or None
-        The module to fill, instead of the annotation. A module in a class is copied for each
-        instance.
+        The module to fill, instead of the annotation.
     needed : bool or None
         Whether to refuse a file without it; None decides by ``| None`` in the annotation.
     """
@@ -242,7 +240,7 @@ def _hints(kind: type[Module]) -> dict[str, Any]:
 
 def _tags(module: Module) -> dict[str, Tag]:
     """Return the fields to fill, by name; modules that are set already are filled in place."""
-    tags = {name: _own(tag) for name, tag in _class_tags(type(module)).items()}
+    tags = dict(_class_tags(type(module)))
     for name, value in vars(module).items():
         if isinstance(value, Tag):
             tags[name] = value
@@ -251,11 +249,6 @@ def _tags(module: Module) -> dict[str, Tag]:
         else:
             tags.pop(name, None)
     return tags
-
-
-def _own(tag: Tag) -> Tag:
-    """Return a tag of a class with a copy of its module, which all instances would share."""
-    return replace(tag, kind=deepcopy(tag.kind)) if isinstance(tag.kind, Module) else tag
 
 
 @cache

@@ -263,23 +263,3 @@ def test_without_soundfile(monkeypatch):
 )
 def test_formats_by_their_first_bytes(head: bytes, kind: str | None):
     assert sounds._sniff(head) == kind
-
-
-@pytest.mark.parametrize(
-    ("head", "wanted"),
-    [
-        (b"RIFF\0\0\0\0WAVE", True),
-        (b"\xff\xfb\x90\x64", True),
-        (b"\xff\xf2\x48\xc0", True),
-        (b"FORM\0\0\0\0AIFF", True),
-        (b"\0\0\0\x20ftypM4A \0\0\0\0", True),
-        (b"RIFF\0\0\0\0WEBP", False),
-        (b"\xff\xd8\xff\xe0", False),
-        (b"\x89PNG\r\n\x1a\n", False),
-        (b"\0\0\0\x1cftypavif\0\0\0\0", False),
-        (b"\0\0\0\x18ftypheic\0\0\0\0", False),
-        (b"", False),
-    ],
-)
-def test_sounds_are_known_from_pictures(head: bytes, wanted: bool):
-    assert sounds.is_sound(head) is wanted

@@ -133,13 +133,6 @@ _FORMATS = ("WAV", "FLAC", "MP3", "OGG", "AIFF")
 _UNREADABLE = ("MP4/M4A", "Matroska/WebM", "ASF/WMA", "AMR", "CAF")
 
 
-def is_sound(data: bytes) -> bool:
-    """Return whether the first bytes of a file are those of a sound, not of a picture."""
-    kind = _sniff(data[:16])
-    # Pictures in AVIF and HEIC begin with such a box as well, of other brands.
-    return data[8:11] == b"M4A" if kind == "MP4/M4A" else kind is not None
-
-
 def _sniff(head: bytes) -> str | None:
     """Return the format that the first 16 bytes belong to; None if unknown."""
     if head[:4] in (b"RIFF", b"RF64") and head[8:12] == b"WAVE":
