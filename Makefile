@@ -82,6 +82,10 @@ test-all: $(DEV_STAMP) ## Run all cases that `make test` leaves out, and those f
 	if [ -n "$$icd" ]; then share second "On the second driver" VK_DRIVER_FILES="$$icd"; fi; \
 	share narrow "On four lanes, where the driver is a rasteriser" $(FOUR_LANES); \
 	share rest "All others"; \
+	printf '\nWith layers on two devices:\n'; \
+	$(PYTEST) --two-devices -m "not gpu" tests/engine tests/llama $(ARGS); status=$$?; \
+	if [ $$status != 5 ]; then ran=yes; fi; \
+	if [ $$status != 5 ] && [ $$status != 0 ]; then failed="$$failed two-devices"; fi; \
 	if [ -n "$$failed" ]; then echo "failed shares of the tests:$$failed" >&2; exit 1; fi; \
 	if [ -z "$$ran" ]; then echo "no test matched" >&2; exit 5; fi
 
