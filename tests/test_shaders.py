@@ -265,3 +265,11 @@ def test_snippets_of_a_folder_offer_the_same_functions():
             names = {"buf_load", "buf_load4", "buf_gather4", "buf_store4", "buf_load32", "buf_put"}
             offered[path.stem] = names & set(re.findall(r"fn (\w+)\(", text))
         assert len({frozenset(names) for names in offered.values()}) == 1, f"{folder}: {offered}"
+
+
+def test_the_device_may_choose_the_work_groups_of_each_shader():
+    """Of another number of threads than the grid counts with, they would reach a part."""
+    for path in sorted(FOLDER.rglob("*.wgsl")):
+        text = path.read_text("utf-8")
+        if path.name != "lanes.wgsl" and "@compute" in text:  # that finds out what a device has
+            assert re.search(r"@workgroup_size\(WG\)", text), path

@@ -18,6 +18,9 @@ from wgpu_backend.ops.layouts.layout import find_layout
 from wgpu_backend.ops.layouts.planes import plane_nbytes
 
 _MAIN = re.compile(r"^\s*(?:@\w+(?:\([^)]*\))?\s*)*fn main\b", re.MULTILINE)
+_CHOSEN = r"@workgroup_size\(\s*WG\b"
+_WG = r"^(?:const|override) WG\b[^=;]*= "  # as the composer replaces it
+_OVER_GROUPS = r"\bglobal_invocation_id\b"
 _VARIABLE = r"var<(?:storage|uniform)[^>]*>\s*(\w+)"
 _COMMENT = re.compile(r"//.*$", re.MULTILINE)
 _TYPED = re.compile(_VARIABLE + r"\s*:\s*(?P<type>[^;]*[^;\s])")
@@ -52,11 +55,26 @@ def _check_entry(launch: Launch, shader: Shader) -> None:
             r"\bfn (\w+)",
             "there is no entry point main, needs `@compute @workgroup_size(WG) fn main(…)`",
         )
-    if launch.groups is None and not re.search(r"@workgroup_size\(\s*WG\b", shader.text):
+    chosen = re.search(_CHOSEN, shader.text)
+    if launch.groups is None and not chosen:
         raise shader.make_error_at(
             r"(@workgroup_size\([^)]*\))",
             "the launch counts threads, so the device chooses how many make a work group; "
             "needs `const WG: u32 = 64u;` and `@workgroup_size(WG)`, or a launch with groups=",
+        )
+    if chosen and not re.search(_WG, shader.text, re.MULTILINE):
+        raise shader.make_error_at(
+            r"\bconst\s+(WG)\b",
+            "the device cannot set WG here, needs `const WG: u32 = 64u;` at the start of a line",
+        )
+    # A kernel may give a row to each work group, whatever its size, but not count all threads.
+    counts = re.search(_OVER_GROUPS, _strip_comments(shader.text))
+    if chosen and counts and launch.groups is not None and "WG" not in launch.choices:
+        raise shader.make_error_at(
+            _OVER_GROUPS,
+            "the launch counts work groups, and the device chooses how many threads each has, "
+            "so these may reach a part of the result; needs threads= in place of groups=, or "
+            'choices={"WG": 64}',
         )
 
 

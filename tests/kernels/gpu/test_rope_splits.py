@@ -8,6 +8,7 @@ import pytest
 
 from tests.ops.fused import ran, same_but_for_fused_sums
 from tests.ops.test_rope_attention import BLOCK, NORMS, RULES, SHAPES, operands, other_value
+from tests.shares import rare
 from wgpu_backend.dtypes import F16, F32
 from wgpu_backend.errors import DeviceError
 from wgpu_backend.kernels import runs
@@ -47,9 +48,9 @@ def of_ranges(given, heads, *, eps=None, interleaved=False):
 @pytest.mark.parametrize(
     ("heads", "dtype", "how"),
     [
-        (SHAPES[0], F16, {}),
+        pytest.param(SHAPES[0], F16, {}, marks=rare),
         (SHAPES[1], F32, {"interleaved": True}),
-        (SHAPES[2], F32, {"eps": 0.1}),
+        pytest.param(SHAPES[2], F32, {"eps": 0.1}, marks=rare),
         (SHAPES[3], F16, {"eps": 0.1, "interleaved": True}),
     ],
     ids=str,
@@ -87,9 +88,9 @@ def of_sequences(context, seed, heads, dtype, **how):
 @pytest.mark.parametrize(
     ("heads", "dtype", "how"),
     [
-        (SHAPES[0], F16, {}),
-        pytest.param(SHAPES[1], F32, {"interleaved": True}, marks=pytest.mark.slow),
-        pytest.param(SHAPES[2], F32, {"eps": 0.1}, marks=pytest.mark.slow),
+        pytest.param(SHAPES[0], F16, {}, marks=rare),
+        (SHAPES[1], F32, {"interleaved": True}),
+        pytest.param(SHAPES[2], F32, {"eps": 0.1}, marks=rare),
     ],
     ids=str,
 )
@@ -146,7 +147,7 @@ def test_devices_that_show_too_few_buffers_have_no_kernel(eight_lanes, seed, ext
             assert runs(node.call.op, node.launch, known) == (most == needed)
 
 
-@pytest.mark.parametrize("value_apart", [False, True])
+@pytest.mark.parametrize("value_apart", [False, pytest.param(True, marks=rare)])
 def test_a_step_of_one_token_is_two_ops(eight_lanes, seed, monkeypatch, value_apart):
     build = layer(seed, value_apart=value_apart)
     fused, got = ran(eight_lanes, monkeypatch, RULE, build)
@@ -156,6 +157,7 @@ def test_a_step_of_one_token_is_two_ops(eight_lanes, seed, monkeypatch, value_ap
     same_but_for_fused_sums(got, want)
 
 
+@rare
 def test_a_step_of_several_sequences_is_two_ops(eight_lanes, seed, monkeypatch):
     build = layer(seed, make=of_sequences)
     fused, got = ran(eight_lanes, monkeypatch, RULE, build)
