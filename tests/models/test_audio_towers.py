@@ -67,9 +67,13 @@ def convolve(x: np.ndarray, w: Weights, name: str, stride: int) -> np.ndarray:
 
 def encoder(samples: np.ndarray, w: Weights, kept: int) -> np.ndarray:
     """States of 30 seconds, of which the first `kept` see each other, before the last norm."""
-    mel = log_mel(np.pad(samples, (0, 480_000 - len(samples))), BANDS).astype(float)
+    return encode(log_mel(np.pad(samples, (0, 480_000 - len(samples))), BANDS), w, kept)
+
+
+def encode(frames: np.ndarray, w: Weights, kept: int) -> np.ndarray:
+    mel = frames.astype(float)
     x = convolve(convolve(mel, w, "a.conv1d.1", 1), w, "a.conv1d.2", 2)
-    x = (x + w["a.position_embd.weight"])[:kept]
+    x = (x + w["a.position_embd.weight"][: len(x)])[:kept]
     for i in range(2):
         y = layer_norm(x, w, f"a.blk.{i}.ln1", 1e-5)
         q, k, v = (linear(y, w, f"a.blk.{i}.attn_{part}") for part in "qkv")
@@ -121,6 +125,40 @@ def test_voxtral(tmp_path, device, seconds):
         x = layer_norm(states, w, "a.post_ln", 1e-5).reshape(375 * count, 4 * WIDTH)
         wanted = linear(gelu(linear(x, w, "mm.a.mlp.1")), w, "mm.a.mlp.2")
         assert nmse(found, wanted) < 1e-10
+
+
+def rms_norm(x: np.ndarray, scale: np.ndarray) -> np.ndarray:
+    return x / np.sqrt((x**2).mean(-1, keepdims=True) + 1e-6) * scale
+
+
+@pytest.mark.parametrize(
+    ("seconds", "count"), [(1.705, 11), pytest.param(31.5, 188 + 10, marks=pytest.mark.slow)]
+)
+@pytest.mark.parametrize("device", DEVICES)
+def test_ultravox(tmp_path, device, seconds, count):
+    inner, joined = 10, 8 * WIDTH
+    shapes = {
+        "mm.a.norm_pre.weight": (joined,), "mm.a.mlp.1.weight": (2 * inner, joined),
+        "mm.a.norm_mid.weight": (inner,), "mm.a.mlp.2.weight": (COLS, inner),
+    }  # fmt: skip
+    w = weights(**shapes)
+    keys = {**KEYS, "projector_type": "ultravox", "audio.projector.stack_factor": 8}
+    tower, backend = open_tower(write_mmproj(tmp_path / "t.gguf", keys, w), device)
+    with backend:
+        samples = sound(seconds)
+        media = tower.prepare(samples)
+        assert [*media.layout] == [Rows(count)]
+        found = rows(tower, media)
+    # Silence up to a whole hop, and no more; windows of 3000 frames do not see each other.
+    frames = log_mel(np.pad(samples, (0, -len(samples) % 160)), BANDS)
+    parts = []
+    for at in range(0, len(frames), 3000):
+        x = layer_norm(encode(frames[at : at + 3000], w, 1500), w, "a.post_ln", 1e-5)
+        parts.append(np.pad(x, ((0, -len(x) % 8), (0, 0))).reshape(-1, joined))
+    y = linear(rms_norm(np.concatenate(parts), w["mm.a.norm_pre.weight"]), w, "mm.a.mlp.1")
+    values, gates = y[:, :inner], y[:, inner:]
+    y = rms_norm(values * gates / (1 + np.exp(-gates)), w["mm.a.norm_mid.weight"])
+    assert nmse(found, linear(y, w, "mm.a.mlp.2")) < 1e-10
 
 
 def test_a_tower_with_other_sizes_is_refused(tmp_path):

@@ -95,12 +95,14 @@ class WhisperTower(Tower):
         Parameters
         ----------
         frames : (windows, frames, bands), f32
+            Of 30 seconds, or fewer: then there are fewer states.
         kept : (states,), i32, or None
             Indices of the states with sound, for a single window; None for all.
         """
         count = frames.shape[0]
-        x = self.second(self.first(frames), STRIDE).add(self.positions)
-        x = x.contiguous().reshape(count * STATES, self.width)
+        x = self.second(self.first(frames), STRIDE)
+        x = x.add(self.positions.slice(0, 0, x.shape[1]))
+        x = x.contiguous().reshape(count * x.shape[1], self.width)
         if kept is not None:
             x = x.rows(kept)
         runs = [x.shape[0] // count] * count
