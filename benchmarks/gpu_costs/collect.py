@@ -200,8 +200,8 @@ def _rows(wanted: Wanted, folder: Path, drivers: set[str]) -> Iterator[Found]:
 
 def _other_rows(wanted: Wanted, folder: Path, drivers: set[str]) -> Iterator[Found]:
     """Return the rows of `others`, of any format: the file only opens the device."""
-    builds = others.builds()
-    chosen = {name: builds[name] for name in wanted.graphs if name in builds} or builds
+    known = {**others.builds(), **others.towers()}
+    chosen = {n: known[n] for n in wanted.graphs if n in known} or others.builds()
     with tempfile.TemporaryDirectory() as name:
         path = sparse_gguf(Path(name) / "model.gguf", SIZES["tiny"], "f16")
         opened = internals.opened(

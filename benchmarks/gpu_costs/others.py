@@ -6,14 +6,20 @@ rule, so that each op that rules produce is compiled at least once.
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable, Mapping
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from benchmarks import vision
 from wgpu_backend.dtypes import I32, Q4_0, Q4_K, Q6_K, U32, DType, named
+from wgpu_backend.files.gguf.parts import tower_part
+from wgpu_backend.files.gguf.reader import open_gguf
 from wgpu_backend.graph.spec import Spec
+from wgpu_backend.ml.backend import Backend
 from wgpu_backend.ml.calibration.self_test import fused_cases
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.tensor import Tensor, leaf
@@ -34,6 +40,24 @@ def builds() -> Mapping[str, Build]:
         again = sum(name.partition(",")[0] == f"rule {rule}" for name in rules)
         rules[f"rule {rule}{f', {again + 1}' if again else ''}"] = partial(_of_rule, make=make)
     return {**named_ones, **FIXED, **rules}
+
+
+def towers() -> Mapping[str, Build]:
+    """List graphs of vision towers, two layers each, which only a name chooses."""
+    return {f"tower {name}": partial(_tower, name=name) for name in vision.TOWERS}
+
+
+def _tower(context: Context, *, name: str) -> Tensor:
+    """Build a tower of published sizes, see `benchmarks.vision`."""
+    sizes = vision.TOWERS[name]
+    with tempfile.TemporaryDirectory() as folder:
+        path = vision.write_tower(Path(folder) / "tower.gguf", sizes, 2, 2048, full=False)
+        backend = Backend(tower_part(open_gguf(path)), context._executor)  # pyright: ignore
+        backend.load()
+        tower = vision.make_tower(backend)
+        media = tower.prepare(np.zeros((sizes.side, sizes.side, 3), np.uint8))
+        inputs = {n: context.input(n, a.shape, a.dtype) for n, a in media.arrays.items()}
+        return tower.encode(context, inputs)
 
 
 def _of_rule(context: Context, *, make: Callable[[Context, np.random.Generator], Tensor]) -> Tensor:

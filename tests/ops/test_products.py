@@ -2,10 +2,12 @@ import numpy as np
 import pytest
 
 from tests.ops.operands import FLOATS, LAYOUTS, tensor, weight_bytes
-from wgpu_backend.dtypes import I32, Q4_0
+from wgpu_backend.dtypes import F16, F32, I32, Q4_0
 from wgpu_backend.errors import DTypeError, ShapeError
 from wgpu_backend.ml.context import Context
+from wgpu_backend.testing import nmse
 
+ROUNDED = 1e-6  # activations rounded to f16 or to 16 bits
 SHAPES = [
     ((5, 9), (9, 4)),
     ((9,), (9, 4)),
@@ -72,3 +74,23 @@ def test_what_does_not_fit_is_refused(full):
             ctx.zeros(9).matmul(ctx.zeros())
         with pytest.raises(DTypeError, match="i32, needs"):
             ctx.zeros(5, 9).matmul(ctx.zeros(9, 4, dtype=I32))
+
+
+@pytest.mark.parametrize("dtype", [F16, F32], ids=str)
+def test_long_rows_are_filled_to_whole_groups(any_executor, rng, dtype):
+    """As the 4,304 and 3,420 values of SigLIP's and Qwen2.5-VL's towers are."""
+    values = rng.standard_normal((40, 300)).astype("f2" if dtype == F16 else "f4")
+    x = rng.standard_normal((2, 16, 300), "f4")
+    addend = rng.standard_normal(40, "f4")
+    with Context(any_executor) as ctx:
+        weight = ctx.weight(dtype, values.tobytes(), 40, 300)
+        recorded = ctx.record(weight.linear(tensor(ctx, x), tensor(ctx, addend)))
+        names = {node.call.op.name for node in recorded.scheduled if node.call is not None}
+        [got] = recorded.run({}).wait()
+        few = ctx.record(weight.linear(tensor(ctx, x[0, :2]), None))
+        recorded.close()
+    want = x.astype("f8") @ values.astype("f8").T + addend
+    assert nmse(got, want) < ROUNDED
+    assert "matmul_strided" not in names
+    assert "linear" in names
+    assert "matmul_strided" in {node.call.op.name for node in few.scheduled if node.call}

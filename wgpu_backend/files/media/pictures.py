@@ -92,7 +92,9 @@ def _decode(name: str, file: Any) -> Image.Image:  # noqa: ANN401  a file, or by
             image = Image.open(file, formats=_FORMATS)
         _require_size(name, image.size)
         image.load()
-        return ImageOps.exif_transpose(image)
+        # In place, since an upright image would be copied.
+        ImageOps.exif_transpose(image, in_place=True)
+        return image
     except MediaError:
         raise
     except Image.UnidentifiedImageError:
@@ -133,7 +135,8 @@ def _convert(image: Image.Image, mode: str) -> Image.Image:
         Pillow cannot convert it.
     """
     try:
-        return _flat(image).convert(mode)
+        flat = _flat(image)
+        return flat if flat.mode == mode else flat.convert(mode)
     except (ValueError, OSError, ImageCms.PyCMSError) as error:
         raise MediaError(f"picture of mode {image.mode}: {error}, needs RGB") from None
 

@@ -145,8 +145,13 @@ def split_tiles(picture: Bytes, grid: Size) -> list[Bytes]:
 
 def normalise(picture: Bytes, mean: Sequence[float], deviation: Sequence[float]) -> F32s:
     """Return ``(x / 255 - mean) / deviation`` with the roundings of the Pillow processors."""
-    scaled = scale_unit(picture)
-    return (scaled - np.array(mean, np.float32)) / np.array(deviation, np.float32)
+    # A byte has 256 values, so that a table of all is quicker than arithmetic on each pixel.
+    every = np.repeat(np.arange(256, dtype=np.uint8)[:, None], 3, 1)
+    table = (scale_unit(every) - np.array(mean, np.float32)) / np.array(deviation, np.float32)
+    made = np.empty(picture.shape, np.float32)
+    for colour in range(3):
+        made[..., colour] = table[:, colour].take(picture[..., colour])
+    return made
 
 
 def scale_unit(picture: Bytes) -> F32s:
