@@ -375,7 +375,7 @@ def _fill_groups(weight: Node, x: Node) -> tuple[Node, Node]:
     Vision towers have such rows: 4,304 values in SigLIP, 3,420 in Qwen2.5-VL. Other operands are
     returned as they are.
     """
-    if not isinstance(x, Node) or x.builder is None or x.spec.dtype != F32:
+    if not isinstance(x, Node) or x.builder is None or x.spec.dtype != F32:  # pyright: ignore[reportUnnecessaryIsInstance]
         return weight, x
     shape, rows = weight.spec.shape, x.spec.shape[:-1]
     plain = len(shape) == 2 and weight.spec.dtype in FLOATS and x.spec.shape[-1:] == shape[1:]

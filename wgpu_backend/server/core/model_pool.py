@@ -13,6 +13,7 @@ from typing import Literal
 from wgpu_backend.errors import OptionError, OutOfMemory
 from wgpu_backend.files.store.stored import Stored
 from wgpu_backend.graph.html_tables import binary_size
+from wgpu_backend.server.cluster.opener import ClusterOpener
 from wgpu_backend.server.core.defaults import ModelDefaults
 from wgpu_backend.server.core.model_api import EngineInterface, ModelInterface
 from wgpu_backend.server.worker.estimate import MemoryEstimate
@@ -398,7 +399,7 @@ class ModelPool:
     async def close(self) -> None:
         """Close all models; requests in progress fail."""
         # Workers that are still loading end first; else closing would wait for them.
-        if isinstance(self._open, Workers):
+        if isinstance(self._open, Workers | ClusterOpener):
             self._open.close()
         async with self._changing:
             await asyncio.gather(

@@ -79,17 +79,27 @@ class Channel:
         handle_exit: Callable[[Exit], None],
         program: str = "process",
     ) -> None:
-        self._receive = receive
-        self._handle_exit = handle_exit
-        self._socket, theirs = socket.socketpair()
+        own, theirs = socket.socketpair()
         try:
-            self._process = _start_process(theirs, program)
+            self._process = start_process(theirs, program)
         except BaseException:
-            self._socket.close()
+            own.close()
             raise
         finally:
             theirs.close()
         self.pid = self._process.pid
+        self._begin(own, receive, handle_exit)
+
+    def _begin(
+        self,
+        own: socket.socket,
+        receive: Callable[[Message, bytes], None],
+        handle_exit: Callable[[Exit], None],
+    ) -> None:
+        """Start the threads of a connection."""
+        self._receive = receive
+        self._handle_exit = handle_exit
+        self._socket = own
         self._queue: SimpleQueue[bytes | None] = SimpleQueue()
         name = f"worker {self.pid}"
         self._reader = threading.Thread(target=self._read, name=f"{name} reader", daemon=True)
@@ -147,8 +157,11 @@ class Channel:
             self._reader.join()
 
 
-def _start_process(theirs: socket.socket, program: str) -> subprocess.Popen[bytes]:
-    """Start a new interpreter: a fork would have the threads' locks and the device's handles."""
+def start_process(theirs: socket.socket, program: str) -> subprocess.Popen[bytes]:
+    """Start a new interpreter that serves on a socket; see `Channel` for `program`.
+
+    A fork would have the threads' locks and the device's handles.
+    """
     arguments = ["-P", "-c", _PROGRAM.format(program)]
     paths = json.dumps(sys.path)
     # `share` needs the id of a running process, so the socket goes through stdin.

@@ -94,7 +94,9 @@ class Client:
 
     # Requests to the worker.
 
-    def submit(self, request: Request, intake: Intake) -> Generation:
+    def submit(
+        self, request: Request, intake: Intake, mailbox: Mailbox | None = None
+    ) -> Generation:
         """Submit a request; returns at once.
 
         Parameters
@@ -103,6 +105,8 @@ class Client:
             A request whose prompt fits.
         intake : Intake
             Counts its choices while they are in progress.
+        mailbox : Mailbox or None
+            Receives the events; None for a new one.
 
         Raises
         ------
@@ -111,7 +115,7 @@ class Client:
         BackendError
             The worker has ended.
         """
-        number, mailbox = next(self._numbers), Mailbox(request.n)
+        number, box = next(self._numbers), mailbox or Mailbox(request.n)
         message: Message = {"do": "submit", "id": number}
         if request.placed:
             message["placed"] = list_placed(request.placed)
@@ -120,12 +124,12 @@ class Client:
         def put() -> None:
             with self._lock:
                 self._require_alive()
-                self._boxes[number] = mailbox, intake.give_back
+                self._boxes[number] = box, intake.give_back
                 self._channel.post(message)
 
         self._require_alive()
         intake.take(request.n, put)
-        return Generation(number, request, mailbox, self._cancel)
+        return Generation(number, request, box, self._cancel)
 
     def _cancel(self, number: int) -> None:
         """Cancel a request; finalisers may do so at any moment, so this takes no lock."""

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from wgpu_backend.engine.batching.generation import Generation
+from wgpu_backend.engine.batching.generation import Generation, Mailbox
 from wgpu_backend.engine.batching.intake import Intake
 from wgpu_backend.engine.batching.request import Request
 from wgpu_backend.engine.batching.results import EngineStatus
@@ -63,8 +63,13 @@ class WorkerEngine:
         """Positions of a request's context."""
         return self.model.num_ctx
 
-    def submit(self, request: Request) -> Generation:
+    def submit(self, request: Request, mailbox: Mailbox | None = None) -> Generation:
         """Submit a request, without waiting for its answer; see `Engine.submit`.
+
+        Parameters
+        ----------
+        mailbox : Mailbox or None
+            See `Client.submit`.
 
         Raises
         ------
@@ -73,7 +78,7 @@ class WorkerEngine:
         """
         # Refused here, it costs no round trip and takes no place in the queue.
         request.fitting(self.num_ctx, self.model.vocabulary)
-        return self._client.submit(request, self._intake)
+        return self._client.submit(request, self._intake, mailbox)
 
     def status(self) -> EngineStatus:
         """Return the engine's state and counters; waits for the end of a step."""
@@ -221,6 +226,7 @@ def open_worker(
     started: Callable[[Client], None] = lambda _: None,
     hang_seconds: float = HANG_SECONDS,
     start: Start = Channel,
+    texts: str | None = None,
 ) -> WorkerModel:
     """Load a model in a worker of its own, and wait for it.
 
@@ -236,6 +242,8 @@ def open_worker(
         Called with the client while the model loads.
     start : callable
         See `Client`.
+    texts : str or None
+        The model's file on this machine, if the worker is on another one.
 
     Raises
     ------
@@ -246,8 +254,8 @@ def open_worker(
     try:
         started(client)
         # Read the tokenizer while the worker loads the weights.
-        texts = read_text_parts(spec.path)
-        return WorkerModel(name, client, texts, max_queue)
+        parts = read_text_parts(texts or spec.path)
+        return WorkerModel(name, client, parts, max_queue)
     except BaseException:
         client.kill()
         client.close()
