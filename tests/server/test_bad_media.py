@@ -25,6 +25,8 @@ from tests.server.running import ServerProcess
 from tests.server.serving import client_of
 from tests.server.test_pictures import ASK, BLUE, COLD, RED, post, user
 from wgpu_backend.cli.commands.serve.loads import make_bundled_entry
+from wgpu_backend.engine.loading import bundled
+from wgpu_backend.files.store.manifest import Manifest
 from wgpu_backend.files.store.modelfile import Modelfile
 from wgpu_backend.files.store.names import ModelName
 from wgpu_backend.files.store.store import Store
@@ -158,6 +160,22 @@ def test_a_model_without_vision_names_itself_and_what_it_lacks(client, model):
     what = "it reads text alone" if model == "tale" else "it has no tower for them"
     why = f'"{model}:latest" does not support images: {what}'
     assert (found.status_code, found.json()) == (400, {"error": why})
+
+
+def test_a_tower_of_another_model_is_one_line(client, tmp_path_factory):
+    """As a registry may have it; `create` refuses such a pair."""
+    store = Store(tmp_path_factory.getbasetemp() / "other")
+    tower, name = bundled("eyes").with_name("eyes-mmproj.gguf"), ModelName.parse("mixed")
+    plain = create(store, name, Modelfile(str(bundled())), store.root)
+    layers = (*plain.manifest.layers, store.add_file("projector", tower))
+    store.put(name, Manifest(plain.manifest.config, layers))
+    message = {"role": "user", "content": ASK, "images": [RED]}
+    with client_of(store.root) as other:
+        found = other.post("/api/chat", json={"model": "mixed", "messages": [message]})
+        text = found.json()["error"]
+        assert (found.status_code, "\n" in text) == (400, False), found.text
+        assert "its rows have 96 columns, mixed needs 192: the tower belongs to another" in text
+        assert other.get("/api/ps").json()["models"] == []
 
 
 def sound_of(data):

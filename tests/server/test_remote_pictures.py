@@ -6,6 +6,7 @@ Names are made up, and their addresses too: each connection goes to a server of 
 import asyncio
 import base64
 import json
+import socket
 import threading
 import time
 from contextlib import closing
@@ -326,6 +327,23 @@ def test_other_fields_take_no_urls(client):
     )
     assert found.status_code == 200, found.text
     assert client.noted == []
+
+
+def test_a_server_without_tls_or_none_at_all_is_one_line(site):
+    from wgpu_backend.server.core import remote_files
+
+    async def resolve(host, port):
+        return [PUBLIC]
+
+    def connect_to(host, port):
+        return lambda _, __, tls: remote_files._connect(host, port, tls)
+
+    files = RemoteFiles(resolve, connect_to(*site.server_address))
+    assert "has no TLS, or no valid certificate" in refuse(files, "https://pictures.example/a")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        files = RemoteFiles(resolve, connect_to(*free.getsockname()))
+        assert "its server does not answer" in refuse(files, "http://pictures.example/a")
 
 
 def test_a_real_connection_is_made_to_an_address(site):

@@ -19,7 +19,7 @@ from wgpu_backend.engine.media import (
     place_raw,
 )
 from wgpu_backend.engine.prompt import Prompter
-from wgpu_backend.errors import ModelError, OptionError
+from wgpu_backend.errors import GGUFError, ModelError, OptionError
 from wgpu_backend.files.gguf.reader import GGUFFile
 from wgpu_backend.files.media.sounds import load_sound
 from wgpu_backend.files.tower_files import open_tower
@@ -191,9 +191,11 @@ class Towers:
         rows = self._model.inputs().get(EMBEDDINGS)
         wanted = rows.cols if isinstance(rows, RowsInput) else self._model.shared_cols
         if wanted != tower.cols:
-            raise tower.fail(
-                f"its rows have {tower.cols} columns, {self._text.file.path} needs {wanted}: "
-                "the tower belongs to another model; use this model's mmproj"
+            # A server answers such a file of its store like a damaged one.
+            raise GGUFError(
+                f"{tower.backend.file.path}: its rows have {tower.cols} columns, "
+                f"{self._text.file.path} needs {wanted}: the tower belongs to another "
+                "model; use this model's mmproj"
             )
 
     @property

@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import replace
 
-from wgpu_backend.errors import ModelError
+from wgpu_backend.errors import GGUFError, ModelError
 from wgpu_backend.files.gguf.config import Config, Value
 from wgpu_backend.files.gguf.file_bytes import Source
 from wgpu_backend.files.gguf.header import Header, TensorInfo
@@ -94,11 +94,11 @@ def tower_part(file: GGUFFile, text: Config | None = None, *, owns: bool = True)
 
     Raises
     ------
-    ModelError
+    GGUFError
         It is no mmproj file.
     """
     if file.config.architecture != TOWER_ARCHITECTURE:
-        raise ModelError(
+        raise GGUFError(
             f"{file.path}: architecture {file.config.architecture!r}, needs "
             f"{TOWER_ARCHITECTURE!r}: a tower for pictures or sound, such as mmproj-model.gguf"
         )

@@ -226,7 +226,7 @@ class RemoteFiles:
         except h11.ProtocolError:
             raise _make_error(file, "its server does not speak HTTP") from None
         except ssl.SSLError:
-            raise _make_error(file, "its server has no valid certificate") from None
+            raise _make_error(file, "its server has no TLS, or no valid certificate") from None
         except OSError:
             raise _make_error(file, "its server does not answer") from None
         return found
