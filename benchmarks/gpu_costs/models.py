@@ -111,11 +111,14 @@ def sparse_gguf(path: Path, sizes: Sizes, format: str, *, tokenizer: str = "") -
     format : str
         See `weights`.
     tokenizer : str
-        Kind of tokenizer, if any: llama.cpp requires a key even if there is none.
+        Kind of tokenizer, if any: llama.cpp requires a key even if there is none. ``gpt2`` has a
+        token for each byte, and numbered ones.
     """
     writer = gguf.GGUFWriter(path, "llama")
     if tokenizer:
         writer.add_tokenizer_model(tokenizer)
+    if tokenizer == "gpt2":
+        _add_tokens(writer, sizes.vocabulary)
     _add_sizes(writer, sizes)
     total = 0
     for weight in weights(sizes, format):
@@ -129,6 +132,19 @@ def sparse_gguf(path: Path, sizes: Sizes, format: str, *, tokenizer: str = "") -
         header = file.seek(0, 2)
         file.truncate(-(-header // ALIGNMENT) * ALIGNMENT + total + ALIGNMENT)
     return path
+
+
+def _add_tokens(writer: gguf.GGUFWriter, count: int) -> None:
+    """Add the characters that stand for bytes in byte-level BPE, a merge of two, and numbers."""
+    shown = {*range(33, 127), *range(161, 173), *range(174, 256)}
+    hidden = (chr(256 + i) for i in range(256 - len(shown)))
+    tokens = [chr(b) if b in shown else next(hidden) for b in range(256)]
+    tokens += ["th", *(f"<{i}>" for i in range(257, count))]
+    writer.add_tokenizer_pre("default")
+    writer.add_token_list(tokens)
+    writer.add_token_types([gguf.TokenType.NORMAL] * count)
+    writer.add_token_merges(["t h"])
+    writer.add_eos_token_id(count - 1)
 
 
 def _add_sizes(writer: gguf.GGUFWriter, sizes: Sizes) -> None:

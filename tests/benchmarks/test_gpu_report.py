@@ -1,0 +1,91 @@
+"""The report of a machine with a GPU: its models, its page, and the time that it keeps to."""
+
+import json
+import subprocess
+import time
+
+import gguf
+import numpy as np
+import pytest
+
+from benchmarks import gpu_report
+from benchmarks.gpu_costs.models import SIZES
+from benchmarks.gpu_report import Report, Row, markdown, random_gguf
+
+
+@pytest.fixture
+def engines(monkeypatch):
+    """Ours and llama-bench, without running any."""
+    found = {"wgpu": (["ours"], {}), "llama.cpp, KHR": (["llama-bench"], {})}
+    monkeypatch.setattr(gpu_report, "engines", lambda: found)
+
+
+def answers(command, **_):
+    """What the commands print."""
+    if command[0] == "llama-bench":
+        found = [
+            {"n_prompt": 16, "n_gen": 0, "avg_ts": 200.0, "stddev_ts": 2.0},
+            {"n_prompt": 0, "n_gen": 4, "avg_ts": 50.0, "stddev_ts": 1.0},
+        ]
+    elif command[0] == "ours":
+        found = [
+            {"test": "pp16", "tokens_per_second": 100.0, "stddev": 1.0},
+            {"test": "tg4", "tokens_per_second": 75.0, "stddev": 0.5},
+        ]
+    else:
+        return subprocess.CompletedProcess(command, 0, "vulkan:0 a card", "")
+    return subprocess.CompletedProcess(command, 0, "a remark\n" + json.dumps(found), "")
+
+
+@pytest.mark.parametrize("format", ["q4_0", "q4_k_m", "f16"])
+def test_weights_are_random_and_where_the_header_says(tmp_path, format):
+    path = random_gguf(tmp_path / "m.gguf", SIZES["tiny"], format)
+    for tensor in gguf.GGUFReader(path).tensors:
+        values = gguf.quants.dequantize(tensor.data, tensor.tensor_type)
+        assert np.isfinite(values).all()
+        assert values.std() == pytest.approx(1 / 64, rel=0.2)
+
+
+@pytest.mark.usefixtures("engines")
+def test_every_model_is_measured_by_every_engine(monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(gpu_report.subprocess, "run", answers)
+    words = ["a-card", "--sizes", "tiny,tiny:f16", "--prompts", "16", "--tokens", "4"]
+    assert gpu_report.main([*words, "--out", str(tmp_path), "--no-tests"]) == 0
+    page = (tmp_path / "a-card.md").read_text("utf-8")
+    assert "| tiny q4_0 | pp16 | wgpu | 100.0 ± 1.0 | 0.50 |" in page
+    assert "| tiny f16 | tg4 | wgpu | 75.0 ± 0.5 | 1.50 |" in page
+    assert "vulkan:0 a card" in page
+    assert page == capsys.readouterr().out.rstrip("\n") + "\n"
+
+
+@pytest.mark.usefixtures("engines")
+def test_what_fails_or_does_not_fit_is_listed(monkeypatch, tmp_path):
+    def fails(command, **_):
+        if command[0] == "ours":
+            raise subprocess.TimeoutExpired(command, 1)
+        return subprocess.CompletedProcess(command, 1, "", "no such device\n")
+
+    monkeypatch.setattr(gpu_report.subprocess, "run", fails)
+    words = ["card", "--sizes", "tiny", "--out", str(tmp_path), "--no-tests"]
+    assert gpu_report.main(words) == 1
+    page = (tmp_path / "card.md").read_text("utf-8")
+    assert "- tiny q4_0 by wgpu: not done after" in page
+    assert "- tiny q4_0 by llama.cpp, KHR: ended with 1, no such device" in page
+
+
+def test_nothing_begins_when_time_is_up():
+    report = Report(time.monotonic() + 1)
+    assert report.run("a test", ["false"], {}) is None
+    assert report.left_out == ["a test: no time was left"]
+
+
+def test_without_a_peer_there_is_no_ratio():
+    report = Report(0.0, rows=[Row("1b q4_0", "dawn", "pp512", 1234.5, 6.0)])
+    assert "| 1b q4_0 | pp512 | dawn | 1,234.5 ± 6.0 | – |" in markdown("card", report)
+
+
+@pytest.mark.parametrize("words", [["a/b"], ["card", "--sizes", "70b"]])
+def test_wrong_arguments_are_refused(words, capsys):
+    with pytest.raises(SystemExit):
+        gpu_report.arguments(words)
+    assert "needs" in capsys.readouterr().err
