@@ -22,7 +22,7 @@ from wgpu_backend.engine.adapters import Given, Scaled, require_fitting, scaled_
 from wgpu_backend.engine.arguments import describe, texts, within
 from wgpu_backend.engine.language_model import LanguageModel
 from wgpu_backend.engine.placing import Wanted, place_model
-from wgpu_backend.engine.runner import CHUNK, HIDDEN, SHORTEST, Head, Runner
+from wgpu_backend.engine.runner import CHUNK, HIDDEN, LONG_CHUNK, SHORTEST, Head, Runner
 from wgpu_backend.engine.sessions import MOST_SESSIONS as MOST_PARALLEL
 from wgpu_backend.engine.step_sampler import StepSampler
 from wgpu_backend.errors import DTypeError, ModelError, OptionError
@@ -303,7 +303,7 @@ def _require_callable(**arguments: object) -> None:
 _LOG = logging.getLogger("wgpu_backend.engine")
 # More threads would take CPU time from the loading of weights, which rearranges them.
 THREADS = 2
-# A decode step, and prompt lengths that select different kernels.
+# A decode step, and prompt lengths that select different kernels, besides the longest.
 TOKENS = (1, 16, 64, CHUNK)
 
 
@@ -358,10 +358,10 @@ def _warm(backend: Backend, kind: type[Model], kv_dtype: DType, dry_run: Executo
     draft = Backend(backend.file, dry_run)
     draft.load(fused_weights=kind.fused_weights)
     model = kind(draft)
-    runner = Runner(model, model.make_cache(dry_run, 1, CHUNK, kv_dtype))
+    runner = Runner(model, model.make_cache(dry_run, 1, LONG_CHUNK, kv_dtype))
     sampler = StepSampler(SamplingOptions(), draft.require("token_embd.weight").shape[0])
     steps = Head("dry run", sampler.head(model, runner.token_slots))
-    for tokens in TOKENS:
+    for tokens in dict.fromkeys((*TOKENS, min(runner.chunk, LONG_CHUNK))):
         outputs, head = (1, steps) if model.has_logits else (tokens, HIDDEN)
         runner.recorded(BatchShape(tokens, outputs, 1, SHORTEST), head)
     runner.close()

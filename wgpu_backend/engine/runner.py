@@ -35,6 +35,8 @@ from wgpu_backend.ops.sampling.sampling import resolve_tokens
 
 # Tokens of one pass: longer prompts are split, which bounds the memory and time of a pass.
 CHUNK = 256
+# On a GPU, while no other sequence waits for its next token: weights are unpacked half as often.
+LONG_CHUNK = 512
 # Graphs are recorded for at least this many positions; fewer would not be faster.
 SHORTEST = 256
 # Chosen tokens that stay on the device: 8 for each of 32 sequences.
@@ -137,7 +139,8 @@ class Runner:
     Parameters
     ----------
     chunk : int or None
-        Most tokens of one pass; None for the model's default.
+        Most tokens of one pass; None for all positions where later tokens are seen, else for
+        `LONG_CHUNK` on GPUs and `CHUNK` elsewhere.
 
     Attributes
     ----------
@@ -149,7 +152,9 @@ class Runner:
         self.model = model
         self.cache = cache
         # Without a causal mask tokens attend to later ones, so a prompt cannot be split.
-        self.chunk = chunk or (CHUNK if model.causal else cache.positions)
+        software = model.backend.executor.capabilities.software
+        usual = CHUNK if software else LONG_CHUNK
+        self.chunk = chunk or (usual if model.causal else cache.positions)
         self.clock = Clock()
         self._executor = model.backend.executor
         spec = Spec.dense((TOKEN_SLOTS,), I32)

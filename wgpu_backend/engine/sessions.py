@@ -26,7 +26,7 @@ from wgpu_backend.engine.batching.loop import TOGETHER, LoopOptions, TokenLoop
 from wgpu_backend.engine.batching.request import Request
 from wgpu_backend.engine.batching.results import Event
 from wgpu_backend.engine.fifo_lock import FifoLock
-from wgpu_backend.engine.runner import TOKEN_SLOTS, Runner
+from wgpu_backend.engine.runner import CHUNK, TOKEN_SLOTS, Runner
 from wgpu_backend.engine.step_sampler import MOST_AHEAD
 from wgpu_backend.errors import BackendError, CacheFull, ContextFull, OptionError
 from wgpu_backend.nn.kvcache.cache import Cache
@@ -182,7 +182,7 @@ class TokenStream:
             slots=1,
             first_slot=session.sequence,
             budget=runner.chunk,
-            judged=runner.chunk,
+            judged=min(runner.chunk, CHUNK),
             ahead=depth,
             together=TOGETHER,
         )

@@ -16,6 +16,7 @@ from wgpu_backend.engine.batching.prefix_cache import PrefixCache
 from wgpu_backend.engine.batching.results import EngineStatus, SlotStatus
 from wgpu_backend.engine.batching.step import SteadyShapes
 from wgpu_backend.engine.language_model import LanguageModel
+from wgpu_backend.engine.runner import CHUNK
 from wgpu_backend.errors import BackendError, DeviceLost, OptionError
 from wgpu_backend.ops.plugins import describe_mistake
 
@@ -121,6 +122,8 @@ class Core(TokenLoop):
         self.prefixes = prefixes
         runner = model.attach(self)
         fitting = max(1, JUDGED_NBYTES // (4 * model.vocabulary))
+        # A request that is alone may take longer steps, unless the caller wants shorter ones.
+        alone = runner.chunk if budget == CHUNK else min(budget, runner.chunk)
         budget = min(budget, runner.chunk)
         judged = min(budget, 1 << fitting.bit_length() - 1)
         shapes: SteadyShapes | None = None
@@ -135,7 +138,7 @@ class Core(TokenLoop):
             model.info,
             prefixes,
             lambda: prefixes.evict() or model.give_room(),
-            LoopOptions(slots, 0, budget, judged, ahead, shapes=shapes),
+            LoopOptions(slots, 0, budget, judged, ahead, shapes=shapes, alone=alone),
             drafts,
         )
         self._queue: deque[Completion] = deque()

@@ -90,6 +90,8 @@ class LoopOptions:
         flight even if these are more than `ahead` steps.
     shapes : SteadyShapes or None
         Fixed shapes of all passes; None if shapes depend on the batch.
+    alone : int
+        Most tokens of a step while one choice has a slot; 0 for `budget`.
     """
 
     slots: int
@@ -99,6 +101,7 @@ class LoopOptions:
     ahead: int
     together: int = 1
     shapes: SteadyShapes | None = None
+    alone: int = 0
 
 
 class TokenLoop:
@@ -289,7 +292,8 @@ class TokenLoop:
         seated = self._running()
         pending = self._judging(seated, [self._pending(each) for each in seated])
         if self._shapes is None:
-            shares = step_shares(pending, self._options.budget)
+            most = self._options.alone if len(pending) == 1 else 0
+            shares = step_shares(pending, most or self._options.budget)
         else:
             prompts = [min(p, e.pending_prompt) for p, e in zip(pending, seated, strict=True)]
             shares = steady_shares(prompts, pending, self._options.budget)
