@@ -4,7 +4,7 @@
 // @import formats/vec4/f32 as x
 // @import lib/experts/tiles as ids
 // @import lib/experts/expert_task
-// @import kernels/gpu/lib/tile_f32
+// @import kernels/gpu/lib/tile_f32 as tile
 
 const TASK_ROWS: u32 = TILE_M;
 
@@ -49,7 +49,7 @@ fn starts_of(task: Task, lane: u32) -> Starts {
     // @unroll
     for (var j = 0u; j < X_ITEMS; j++) {
         let i_j = lane + j * WG;
-        starts.x[j] = params.x_offset / 4u + x_row(pairs[i_j / 8u]) * params.groups * 8u + i_j % 8u;
+        starts.x[j] = params.x_offset / 4u + x_row(pairs[i_j / SHARES]) * params.groups * 8u + i_j % SHARES;
     }
     return starts;
 }

@@ -8,9 +8,14 @@ import pytest
 from tests.ops.operands import weight_bytes
 from tests.ops.test_experts import experts_of
 from wgpu_backend.dtypes import BF16, F16, F32, IQ2_S, IQ4_NL, Q4_0, Q4_K, Q6_K, Q8_0
+from wgpu_backend.kernels.gpu.register_tiles import EXPERT_TILE
 from wgpu_backend.ml.context import Context
+from wgpu_backend.ml.numpy_executor import NumpyExecutor
 from wgpu_backend.ops.moe.expert_sum import linear_by_expert_sum
+from wgpu_backend.ops.moe.expert_tiles import expert_tiles
 from wgpu_backend.ops.moe.experts import linear_by_expert
+from wgpu_backend.ops.op import fusions
+from wgpu_backend.testing import nmse, values_of
 
 LIMIT = 1e-10  # sums in another order
 # Floats, integers with one scale and with two, numbers of a table, and what is only decoded.
@@ -109,3 +114,46 @@ def test_experts_outside_count_for_nothing(hardware, rng):
         got = linear_by_expert_sum(weights, *given).numpy()
     np.testing.assert_allclose(got, each, rtol=1e-5, atol=1e-6)
     assert np.abs(got).min() > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", [Q4_0, Q4_K, F16], ids=str)
+def test_tiles_of_experts_in_pairs(executors, rng, dtype):
+    """Rows of several tiles of an expert, columns of any magnitude, and a bias."""
+    wide = executors("wide")
+    if not wide.capabilities.f16:
+        pytest.skip("needs arithmetic in f16")
+    data = weight_bytes(rng, 3 * 70, 256, dtype, 1 / 16)
+    x = rng.standard_normal((50, 1, 256), "f4")
+    x[3] *= 1e6
+    x[4] *= 1e-6
+    ids, bias = rng.integers(0, 3, (50, 2)).astype("i4"), np.zeros((3, 70), "f4")
+
+    def build(ctx):
+        experts = experts_of(ctx, 3, 70, 256, dtype, data)
+        tiles = expert_tiles(ctx.from_numpy(ids), experts=3, size=EXPERT_TILE.columns)
+        given = ctx.from_numpy(x), tiles, ctx.from_numpy(bias)
+        return linear_by_expert(experts, *given, used=2, precision="f16")
+
+    assert "tile=tile_f16" in labels(wide, build)["linear_by_expert"]
+    got, wanted = values_of(wide, build), values_of(NumpyExecutor(), build)
+    assert max(nmse(got[row], wanted[row]) for row in range(50)) < 4e-6
+    assert 0 < nmse(np.delete(got, [3, 4], 0), np.delete(wanted, [3, 4], 0)) < 1e-6
+
+
+def test_experts_are_in_pairs_where_rounding_is_allowed(executors, rng, monkeypatch):
+    """And the whole is as exact as products in f16 are."""
+    wide = executors("wide")
+    if not wide.capabilities.f16:
+        pytest.skip("needs arithmetic in f16")
+    data = weight_bytes(rng, 3 * 33, 64, Q4_0, 1 / 8)
+    x, ids = rng.standard_normal((60, 1, 64), "f4"), rng.integers(0, 3, (60, 2)).astype("i4")
+
+    def build(ctx):
+        experts = experts_of(ctx, 3, 33, 64, Q4_0, data)
+        return experts.mulmat_id(ctx.from_numpy(x), ctx.from_numpy(ids))
+
+    monkeypatch.setattr(wide, "rules", fusions(exact=True))
+    exact = values_of(wide, build)
+    monkeypatch.setattr(wide, "rules", fusions(exact=False, coarse=False))
+    assert 0 < nmse(values_of(wide, build), exact) < 1e-6

@@ -17,6 +17,7 @@ from wgpu_backend.kernels.cases import (
     attend,
     attention,
     attention_into_product,
+    by_expert,
     draw_quantised,
     f16_weight,
     gated_into_product,
@@ -134,6 +135,7 @@ F16_TRIALS = (
 CASES = (
     FusionCase("linear_matrix", F16_ERROR, _in_matrices),
     FusionCase("linear_f16", F16_ERROR, _products_in_f16),
+    FusionCase("linear_by_expert_f16", F16_ERROR, by_expert, ("linear_by_expert_tiles",)),
     FusionCase("linear_splits", LARGEST_ERROR, _long_rows),
     FusionCase("linear_norm", LARGEST_ERROR, _normed_row, ("linear_gated",)),
     FusionCase(

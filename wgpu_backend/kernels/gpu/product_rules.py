@@ -29,6 +29,8 @@ from wgpu_backend.ops.linear.epilogue_rules import adds, rebuild_product
 from wgpu_backend.ops.linear.f16_groups import BESIDE_NIBBLES, NIBBLES, WEIGHTS, is_planar
 from wgpu_backend.ops.linear.linear import linear
 from wgpu_backend.ops.linear.normed import in_whole_groups
+from wgpu_backend.ops.moe.expert_tiles import rebuild_product as rebuild_by_expert
+from wgpu_backend.ops.moe.experts import in_tiles, linear_by_expert
 
 
 @linear.fuses("linear", name="linear_f16_groups", exact=False)
@@ -105,6 +107,17 @@ def in_pairs(node: OpNode, graph: Graph) -> Node | None:
     if not tiles_in_f16(graph.capabilities):
         return None
     return rebuild_product(node, graph, precision="f16")
+
+
+@linear_by_expert.fuses("linear_by_expert", name="linear_by_expert_f16", exact=False)
+def experts_in_pairs(node: OpNode, graph: Graph) -> Node | None:
+    """Replace a product of tiles by expert by the one with pairs of f16."""
+    found, dtype = get_attributes(node.launch), node.operands["weights"].spec.dtype
+    if not in_tiles(node.launch) or found.precision != "default" or found.prologue != VALUES:
+        return None
+    if dtype == F32 or not tiles_in_f16(graph.capabilities):
+        return None
+    return rebuild_by_expert(node, graph, precision="f16")
 
 
 # Each work group of a product would round the same values of x again, and groups of rows are many.

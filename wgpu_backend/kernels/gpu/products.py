@@ -34,6 +34,7 @@ from wgpu_backend.kernels.gpu.register_tiles import (
     GROUP,
     WITH_MINIMA,
     ZEROS,
+    f16_choices,
     f16_tile,
     f32_choices,
     f32_tile,
@@ -363,7 +364,11 @@ def expert_matmul_tiled(launch: Launch, capabilities: Capabilities) -> Launch | 
         ShapeError,
         f"linear_by_expert: tiles hold {columns} pairs, this device needs {EXPERT_TILE.columns}",
     )
-    choices = {**launch.choices, **f32_choices(EXPERT_TILE)}
+    sizes = f32_choices(EXPERT_TILE)
+    if get_attributes(launch).precision == "f16":
+        dtype = launch.operands["weights"].spec.dtype
+        sizes = {**f16_choices(EXPERT_TILE), **TILED_F16, **_tile_rows(dtype, capabilities)}
+    choices = {**launch.choices, **sizes}
     return by_rows(replace(launch, shader=EXPERTS_TILED, choices=choices), EXPERT_TILE.rows)
 
 

@@ -240,12 +240,17 @@ def f16_tile(
         and (2 * GROUP + 4) * (tile.rows + tile.columns) <= capabilities.max_workgroup_nbytes
     ]
     tile = _best(IN_F16, dtype, m, n, fits, capabilities, split)
-    items = {
+    return tile, f16_choices(tile)
+
+
+def f16_choices(tile: Tile) -> dict[str, str | int]:
+    """Return the choices of a kernel that imports ``kernels/gpu/lib/tile_f16``."""
+    return {
+        **tile_choices(tile),
         "W_ITEMS": ceil(tile.rows / tile.threads),
         "X_ITEMS": ceil(tile.columns / tile.threads),
         "STEPS": int(tile_choices(tile)["ROWS"]) // F16_ROWS,
     }
-    return tile, {**tile_choices(tile), **items}
 
 
 def pair_tile(

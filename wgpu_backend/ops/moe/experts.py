@@ -17,6 +17,7 @@ from wgpu_backend.ops.linear.attributes import (
     VALUES,
     Attributes,
     Epilogue,
+    Precision,
     Prologue,
     get_attributes,
 )
@@ -99,6 +100,7 @@ def linear_by_expert(
     used: int | None = None,
     prologue: Prologue = VALUES,
     activation: str | None = None,
+    precision: Precision = "default",
 ) -> Launch:
     """Multiply each row of `x` with the rows of its expert, summing in f32.
 
@@ -123,6 +125,8 @@ def linear_by_expert(
         Experts a token, where `ids` are tiles.
     activation : str or None
         See `Epilogue`; k is a multiple of 32 then, and there are neither tiles nor a bias.
+    precision : str
+        See `Attributes`. Only kernels for tiles have sums in f16.
 
     Returns
     -------
@@ -145,7 +149,8 @@ def linear_by_expert(
     launch = _product(weights, x, ids, each)
     launch = replace(launch, work=launch.work // (1 if values else 2))
     snippets = {"ids": EACH} if values else {"ids": EACH, "x": ROW}
-    launch = replace(launch, choices=snippets, attributes=Attributes(prologue, Epilogue()))
+    attributes = Attributes(prologue, Epilogue(), precision)
+    launch = replace(launch, choices=snippets, attributes=attributes)
     if activation is not None:
         return _with_gate(launch, weights, activation, plain=used is None and bias is None)
     if used is not None:
@@ -165,8 +170,9 @@ def linear_by_expert_reference(
     used: int | None = None,
     prologue: Prologue = VALUES,
     activation: str | None = None,
+    precision: Precision = "default",
 ) -> Array:
-    """Multiply each row with its expert; zeros for an id outside."""
+    """Multiply each row with its expert, exactly for any precision; zeros for an id outside."""
     rows = x if prologue.form == "values" else q8_values(x)
     if activation is not None:
         # Two stacks of matrices, or gates above projections in one.
