@@ -11,7 +11,7 @@ import pytest
 
 import wgpu_backend
 from tests.builders import tiny_model
-from tests.patience import PATIENCE
+from tests.patience import PATIENCE, until
 from wgpu_backend.engine.fifo_lock import FifoLock
 from wgpu_backend.engine.sessions import MOST_SESSIONS
 from wgpu_backend.errors import BackendError, CacheFull
@@ -192,13 +192,12 @@ def test_streams_that_hold_the_whole_cache_are_named(small):
 
 
 def test_a_call_that_is_not_a_stream_holds_the_model_while_others_wait(small, monkeypatch):
-    order, started = [], threading.Event()
-    following = small.runner.batched_submit
+    order, all_wait = [], threading.Event()
+    following, line = small.runner.batched_submit, small._session.calls._line
 
     def slow(*arguments):
-        started.set()
+        all_wait.wait(PATIENCE)
         order.append(threading.current_thread().name)
-        time.sleep(0.01)
         return following(*arguments)
 
     monkeypatch.setattr(small.runner, "batched_submit", slow)
@@ -209,11 +208,9 @@ def test_a_call_that_is_not_a_stream_holds_the_model_while_others_wait(small, mo
 
     for name in "abc":
         threads.append(threading.Thread(target=talk, name=name, daemon=True))
-        started.clear()
         threads[-1].start()
-        if name == "a":
-            assert started.wait(PATIENCE)
-        time.sleep(0.02)  # so that they ask in this order
+        assert until(lambda: len(line) == len(threads))
+    all_wait.set()
     for thread in threads:
         thread.join(PATIENCE)
     assert [name for name, _ in itertools.groupby(order)] == ["a", "b", "c"]
@@ -261,8 +258,14 @@ def test_who_is_interrupted_while_waiting_is_passed_over():
     while len(turns._line) < 1:
         time.sleep(0.001)
     behind = threading.Thread(target=lambda: late(turns, order))
-    threading.Timer(0.1, behind.start).start()
-    threading.Timer(0.2, interrupt_main).start()
+
+    def disturb():
+        assert until(lambda: len(turns._line) == 2)
+        behind.start()
+        assert until(lambda: len(turns._line) == 3)
+        interrupt_main()
+
+    threading.Thread(target=disturb).start()
     with pytest.raises(KeyboardInterrupt):
         turns.take(lambda: order.append("interrupted"))
     go.set()
@@ -282,7 +285,14 @@ def test_ctrl_c_ends_a_call_that_waits_and_the_model_goes_on(small):
     go = threading.Event()
     holder = threading.Thread(target=small._session.calls.take, args=(lambda: go.wait(PATIENCE),))
     holder.start()
-    threading.Timer(0.2, interrupt_main).start()
+    line = small._session.calls._line
+    assert until(lambda: len(line) == 1)
+
+    def disturb():
+        assert until(lambda: len(line) == 2)
+        interrupt_main()
+
+    threading.Thread(target=disturb).start()
     with pytest.raises(KeyboardInterrupt):
         small.generate("in the")
     go.set()

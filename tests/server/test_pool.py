@@ -192,7 +192,7 @@ def test_a_request_for_a_loaded_model_does_not_wait_for_another_to_load():
         machine.hold = asyncio.Event()
         loading = asyncio.create_task(used(pool, "b"))
         await asyncio.sleep(0.05)
-        await asyncio.wait_for(used(pool, "a"), 1)
+        await asyncio.wait_for(used(pool, "a"), PATIENCE)
         assert not loading.done()
         machine.hold.set()
         await loading
@@ -236,8 +236,8 @@ def test_who_unloads_a_model_waits_for_nobody_and_holds_up_nobody():
     async def test(pool, machine):
         expiring = asyncio.create_task(pool.expire())
         async with busy(pool, "a"):
-            await asyncio.wait_for(pool.unload("a"), 1)
-            await asyncio.wait_for(used(pool, "b"), 1)
+            await asyncio.wait_for(pool.unload("a"), PATIENCE)
+            await asyncio.wait_for(used(pool, "b"), PATIENCE)
             assert names(pool) == ["a", "b"]
         while "a" in names(pool):
             await asyncio.sleep(0.01)
@@ -305,9 +305,9 @@ def test_a_model_goes_when_nobody_asks_for_it_but_not_under_a_request():
         async with pool.using(named("a"), keep_seconds=0):
             await asyncio.sleep(0.3)
             assert names(pool) == ["a"]
-        while pool.list_models():
+        while not machine.opened[0].closed:
             await asyncio.sleep(0.01)
-        assert machine.opened[0].closed
+        assert not pool.list_models()
         expiring.cancel()
 
     run(test)

@@ -1,6 +1,5 @@
 """The server's routes, with the story model on NumPy and no socket."""
 
-import asyncio
 import hashlib
 import json
 import threading
@@ -13,6 +12,7 @@ import wgpu_backend as wb
 from tests.builders import tiny_model
 from tests.files.store.registry import Registry
 from tests.models.adapters import a_lora
+from tests.patience import until
 from tests.server.serving import client_of, lines
 from wgpu_backend.cli.commands.serve.loads import make_bundled_entry
 from wgpu_backend.engine.loading import bundled
@@ -448,11 +448,7 @@ def test_a_model_goes_when_its_time_is_over(tmp_path):
     with client_of(tmp_path) as client:
         body = {"model": "tale", "prompt": "a", "raw": True, "options": FIXED, "keep_alive": "1ms"}
         assert lines(client.post("/api/generate", json=body))
-        for _ in range(50):
-            if not client.get("/api/ps").json()["models"]:
-                return
-            asyncio.run(asyncio.sleep(0.05))
-        raise AssertionError("it is there still")
+        assert until(lambda: not client.get("/api/ps").json()["models"])
 
 
 @pytest.mark.parametrize(

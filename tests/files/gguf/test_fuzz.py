@@ -175,9 +175,9 @@ def test_mutated_files_are_sound_or_refused(bases):
     accepted, slowest, before = 0, 0.0, peak_nbytes()
     for index in range(MUTATIONS):
         raw = mutated(rng, *bases[index % len(bases)])
-        start = time.perf_counter()
+        start = time.thread_time()  # others' time on a busy machine does not count
         accepted += outcome(raw, bool(index % 8))
-        slowest = max(slowest, time.perf_counter() - start)
+        slowest = max(slowest, time.thread_time() - start)
     assert slowest < 1
     assert peak_nbytes() - before < 256 << 20
     # Both answers have to be common, or the mutations test next to nothing.
