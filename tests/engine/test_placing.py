@@ -7,7 +7,7 @@ import pytest
 from wgpu_backend.engine import placing
 from wgpu_backend.engine.loading import bundled, load
 from wgpu_backend.engine.placing import (
-    Wanted,
+    DeviceChoice,
     find_devices,
     make_budget,
     parse_layers,
@@ -138,9 +138,9 @@ def test_without_options_only_gpus_of_known_memory_are_planned(monkeypatch) -> N
     software = DeviceInfo("vulkan:9", "soft", kind="software", free_memory=8 * GB)
     for info, planned in ((CARD, True), (software, False), (PHONE, False), (CPU, False)):
         monkeypatch.setattr(placing, "find_devices", lambda _, info=info: [info])
-        wanted = Wanted.check()
+        wanted = DeviceChoice.check()
         assert (wanted.placement is not None) == planned
-        assert Wanted.check(device=info).placement is None
+        assert DeviceChoice.check(device=info).placement is None
         placed = place_model(bundled(), wanted, 64)
         assert (placed.placement is not None) == planned
 

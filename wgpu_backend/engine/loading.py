@@ -21,7 +21,7 @@ from wgpu_backend.dtypes import F16, DType, named
 from wgpu_backend.engine.adapters import Given, Scaled, require_fitting, scaled_files
 from wgpu_backend.engine.arguments import describe, texts, within
 from wgpu_backend.engine.language_model import LanguageModel
-from wgpu_backend.engine.placing import Wanted, place_model
+from wgpu_backend.engine.placing import DeviceChoice, place_model
 from wgpu_backend.engine.runner import CHUNK, HIDDEN, LONG_CHUNK, SHORTEST, Head, Runner
 from wgpu_backend.engine.sessions import MOST_SESSIONS as MOST_PARALLEL
 from wgpu_backend.engine.step_sampler import StepSampler
@@ -153,7 +153,7 @@ def load(
     OptionError, DTypeError
         Another argument is invalid, or both `exact` and `coarse` are set.
     """
-    wanted = Wanted.check(
+    wanted = DeviceChoice.check(
         device,
         devices,
         placement,

@@ -64,7 +64,7 @@ DeviceName = str | int | DeviceInfo
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class DeviceChoice:
     """The devices and the placement that a caller of `wgpu_backend.load` asks for.
 
     Parameters
@@ -84,7 +84,7 @@ class Wanted:
         devices: Sequence[DeviceName] | None = None,
         placement: PlacementOptions | Placement | None = None,
         **layers: object,
-    ) -> Wanted:
+    ) -> DeviceChoice:
         """Check the arguments of `wgpu_backend.load`.
 
         Parameters
@@ -118,7 +118,7 @@ class Wanted:
         if device is placement is None and found[0].kind not in _NOT_GPUS:
             known = found[0].free_memory is not None
             placement = PlacementOptions() if known else None
-        return Wanted(found, placement)
+        return DeviceChoice(found, placement)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +150,7 @@ class Placed:
 
 def place_model(
     path: str | Path,
-    wanted: Wanted,
+    wanted: DeviceChoice,
     num_ctx: int | None = None,
     num_parallel: int = 1,
     kv_dtype: DType = F16,

@@ -18,6 +18,7 @@ from tests.patience import PATIENCE, until
 from tests.server.running import alive
 from tests.server.worker import losing
 from wgpu_backend.engine.loading import bundled
+from wgpu_backend.ml.placement import PlacementOptions
 from wgpu_backend.server.worker import client
 from wgpu_backend.server.worker.estimate import estimate_nbytes
 from wgpu_backend.server.worker.messages import LoadSpec
@@ -395,3 +396,22 @@ def test_a_worker_needs_no_more_of_an_environment_than_its_paths(path, monkeypat
     monkeypatch.setattr(sys, "executable", sys._base_executable)
     with closing(opened(path)) as worker:
         assert len(worker.engine.submit(asked([1, 2], max_tokens=2)).result(PATIENCE).text) > 0
+
+
+@pytest.mark.gpu
+def test_a_worker_reports_what_is_on_the_gpu(path, model, full):
+    adapter = full.info.id
+    spec = {"placement": PlacementOptions(gpu_layers=2)}
+    with closing(opened(path, device=adapter, **spec)) as worker:
+        assert worker.gpu_layers == 2
+        assert adapter in worker.placement
+        assert 0 < worker.vram_nbytes < worker.nbytes
+        tokens = model.tokenizer.encode("a")
+        greedy = wb.Request(tokens, options={"temperature": 0}, max_tokens=4)
+        there = worker.engine.submit(greedy).result(PATIENCE)
+    with wb.Engine(model) as engine:
+        assert there.text == engine.submit(greedy).result(PATIENCE).text
+
+
+def test_a_worker_of_the_cpu_has_nothing_on_a_gpu(worker):
+    assert (worker.gpu_layers, worker.vram_nbytes) == (0, 0)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from wgpu_backend.device.memory import host_memory
 from wgpu_backend.dtypes import named
 from wgpu_backend.engine.language_model import DEFAULT_CONTEXT
-from wgpu_backend.engine.placing import Wanted, place_model
+from wgpu_backend.engine.placing import DeviceChoice, place_model
 from wgpu_backend.errors import ModelError
 from wgpu_backend.files.gguf.config import Config
 from wgpu_backend.files.huggingface.folder import open_model_file
@@ -63,7 +63,7 @@ def place_spec_model(spec: LoadSpec) -> None:
         See `engine.placing.place_model`.
     """
     where = spec.arguments
-    wanted = Wanted.check(where["device"], where["devices"], spec.placement)
+    wanted = DeviceChoice.check(where["device"], where["devices"], spec.placement)
     place_model(spec.path, wanted, spec.num_ctx, spec.num_parallel, named(spec.kv_dtype))
 
 

@@ -1,0 +1,41 @@
+"""Where llama-cpp-python's arguments place layers."""
+
+import pytest
+
+from wgpu_backend.errors import OptionError
+from wgpu_backend.llama import Llama
+from wgpu_backend.llama.arguments import make_placement
+from wgpu_backend.ml.placement import PlacementOptions
+
+
+def test_defaults_are_those_of_loading() -> None:
+    assert make_placement() is None
+    assert make_placement(-1, 1, 0, [0.0] * 16) is None
+
+
+def test_numbers_of_layers_and_shares() -> None:
+    assert make_placement(20) == PlacementOptions(20, capped=True)
+    # llama.cpp's arrays have a share for each of 16 devices.
+    found = make_placement(-1, 1, 0, [3, 1, *[0] * 14])
+    assert found == PlacementOptions(tensor_split=(3.0, 1.0), capped=True)
+    assert make_placement(-1, 0, 2) == PlacementOptions(main_gpu=2, split_mode="none", capped=True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"split_mode": 2}, r"split_mode: 2, needs one of 0 \(none\), 1 \(layer\)"),
+        ({"tensor_split": [-1]}, "-1.0"),
+        ({"n_gpu_layers": "all the rest"}, "n_gpu_layers"),
+    ],
+)
+def test_values_that_cannot_be(arguments, message) -> None:
+    with pytest.raises(OptionError, match=message):
+        make_placement(**arguments)
+
+
+def test_a_model_on_the_cpu_takes_any_number() -> None:
+    from wgpu_backend.engine.loading import bundled
+
+    with Llama(bundled(), device="cpu", n_gpu_layers=99, n_ctx=32) as llama:
+        assert llama.model.n_embd() > 0
