@@ -5,6 +5,7 @@ import random
 
 import numpy as np
 import pytest
+import tokenizers
 from tokenizers import Regex, pre_tokenizers
 
 from tests.files.huggingface.folders import TOKENIZER, write_folder
@@ -74,6 +75,48 @@ def test_flags_of_added_tokens_count(tmp_path, flags, text, ids):
     file = levels(token(7, "<x>", **flags), normalizer={"type": "Lowercase"})
     tokenizer = Tokenizer.from_metadata(keys(tmp_path, file))
     assert tokenizer.encode(text, add_special=False, parse_special=True) == ids
+
+
+FIRST = {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "first", "split": True}
+PLACES = ["[UNK]", "▁1", "▁⁄", "▁2", "a", "▁a", "1", "⁄", "2", "b"]
+
+
+@pytest.mark.parametrize(
+    ("normaliser", "text", "ids"),
+    [
+        # One character that becomes three, each cut off.
+        ({"type": "NFKD"}, "½<y>b", [1, 2, 3, 11, 9]),
+        ({"type": "NFKD"}, "a½<y>", [5, 6, 7, 8, 11]),
+        # A first character that becomes nothing.
+        ({"type": "Replace", "pattern": {"String": "\0"}, "content": ""}, "\0a<y>b", [4, 11, 9]),
+        ({"type": "Replace", "pattern": {"String": "\0"}, "content": ""}, "a\0<y>b", [5, 11, 9]),
+    ],
+)
+def test_the_start_of_a_text_is_where_its_first_character_was(tmp_path, normaliser, text, ids):
+    file = levels(
+        normalizer=normaliser,
+        pre_tokenizer={
+            "type": "Sequence",
+            "pretokenizers": [{"type": "Digits", "individual_digits": True}, FIRST],
+        },
+        model={
+            "type": "WordLevel",
+            "vocab": {text: i for i, text in enumerate(PLACES)},
+            "unk_token": "[UNK]",
+        },
+        added_tokens=[
+            token(10, "<x>"),
+            token(11, "<y>", special=False, normalized=True),
+        ],
+    )
+    reference = tokenizers.Tokenizer.from_str(json.dumps(file))
+    assert reference.encode(text, add_special_tokens=False).ids == ids
+    ours = Tokenizer.from_metadata(keys(tmp_path, file))
+    assert ours.encode(text, add_special=False) == ids
+    # With a control token that a user typed, the library's steps are called one by one.
+    typed = ours.encode(ours.shield(text + "<x>"), add_special=False, parse_special=True)
+    assert typed[: len(ids) - 1] == ids[:-1]
+    assert 10 not in typed
 
 
 def test_tokenizer_config_adds_tokens_and_flags(tmp_path):

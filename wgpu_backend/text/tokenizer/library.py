@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, cast
 
-from tokenizers import AddedToken, Tokenizer, models
+from tokenizers import AddedToken, NormalizedString, PreTokenizedString, Tokenizer, models
 
 from wgpu_backend.errors import TokenizerError
 from wgpu_backend.text.tokenizer.encoders import is_library_failure
@@ -220,9 +220,34 @@ class LibraryTokenizer:
             for place, piece in pieces:
                 if isinstance(piece, int):
                     ids.append(piece)
-                else:
+                elif start or not piece or steps.normaliser is None:
                     ids += self._encode_typed(piece, steps.cut[start + place > 0])
+                else:
+                    bare = shield.unmark(stretch) if shield else stretch
+                    ids += self._encode_by_place(bare, place, piece, steps)
         return ids
+
+    def _encode_by_place(self, text: str, place: int, piece: str, steps: _Steps) -> list[int]:
+        """Return the ids of a piece, where the start of a text has something put before it.
+
+        The library puts it before all that the text's first character became, which may be nothing
+        or several pieces.
+        """
+
+        def cut(_: int, whole: NormalizedString) -> list[NormalizedString]:
+            return [cast("NormalizedString", whole[place : place + len(piece)])]
+
+        made = PreTokenizedString(text)
+        made.normalize(steps.normaliser.normalize)
+        made.split(cut)
+        steps.cut[0].pre_tokenizer.pre_tokenize(made)
+        parts = [part for part, *_ in made.get_splits()]
+        return [i for part in parts for i in self._encode_typed(part, self._bare)]
+
+    @cached_property
+    def _bare(self) -> Tokenizer:
+        """The model without steps before it."""
+        return Tokenizer(self._whole.model)
 
     def _normalise_stretch(
         self, text: str, added: _Added, steps: _Steps, shield: Shield | None
@@ -240,7 +265,8 @@ class LibraryTokenizer:
             yield from self._plain.normalised.split(bare)
             return
         for place, piece in added.normalised.split(marked):
-            yield place, piece if isinstance(piece, int) else shield.unmark(piece)
+            before = len(shield.unmark(marked[:place]))
+            yield before, piece if isinstance(piece, int) else shield.unmark(piece)
 
     def _encode_typed(self, text: str, backend: Tokenizer) -> list[int]:
         """Return the ids of a stretch that a user typed, without control tokens."""
@@ -284,7 +310,9 @@ class LibraryTokenizer:
                 backends.append(backend)
             if made is not None:
                 whole[-1].normalizer = made
-        return _Steps(str if made is None else made.normalize_str, whole, cut)
+        keeps = any(changes[0](step) == step and _is_first(step) for step in walk_steps(cuts))
+        normalise = str if made is None else made.normalize_str
+        return _Steps(normalise, whole, cut, made if keeps else None)
 
     @cached_property
     def _without_control(self) -> Any:  # noqa: ANN401 - the library's models have no common type
@@ -371,11 +399,14 @@ class _Steps:
         Tokenizers that normalise, split and encode: for the start of a text, and for the rest.
     cut : list of Tokenizer
         Tokenizers as in `whole`, for normalised text.
+    normaliser : Normalizer or None
+        The normaliser, if `cut` puts something before the start of a text.
     """
 
     normalise: Callable[[str], str]
     whole: list[Tokenizer]
     cut: list[Tokenizer]
+    normaliser: Any
 
 
 def walk_steps(step: object) -> Iterator[Step]:
@@ -501,9 +532,13 @@ def _same(step: Step) -> Step:
     return step
 
 
+def _is_first(step: Step) -> bool:
+    return step.get("type") == "Metaspace" and step.get("prepend_scheme") == "first"
+
+
 def _not_first(step: Step) -> Step:
     """Change a step for text that is not the start of the whole."""
-    if step.get("type") == "Metaspace" and step.get("prepend_scheme") == "first":
+    if _is_first(step):
         return {**step, "prepend_scheme": "never"}
     return step
 
