@@ -235,6 +235,11 @@ def test_lists_of_models_name_what_they_read(client):
         "actor:latest": ["completion", "tools", "thinking", "insert"],
         "pictures": ["image"],
     }
+    for path in ("/models", "/v1/models"):
+        # llama-server's own list, whose word for models that read more than text is another.
+        own = {each["name"]: each["capabilities"] for each in client.get(path).json()["models"]}
+        assert own["eyes:latest"] == ["completion", "vision", "multimodal"]
+        assert "multimodal" not in own["tale:latest"]
     one = client.get("/v1/models/eyes").json()
     # Under the name that was asked for.
     assert (one["id"], one["capabilities"]) == ("eyes", ["completion", "vision"])

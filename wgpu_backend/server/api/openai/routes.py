@@ -91,7 +91,8 @@ def endpoints(state: State) -> list[Endpoint]:
         data = await run_in_threadpool(
             _list_own_model if state.settings.any_name else _list_models, state
         )
-        return JSONResponse({"object": "list", "data": data})
+        listed = [_describe_for_llama_server(each) for each in data]
+        return JSONResponse({"object": "list", "data": data, "models": listed})
 
     async def model(request: Request, _: Fields) -> Response:
         name = request.path_params["name"]
@@ -164,6 +165,19 @@ def _describe_model(
     made = {"id": name, "object": "model", "created": int(modified), "owned_by": owner}
     # In Ollama's words; OpenAI's list has no such field.
     return {**made, "capabilities": can}
+
+
+def _describe_for_llama_server(model: dict[str, Any]) -> dict[str, Any]:
+    """Return a model as llama-server lists it next to OpenAI's list, in its own words."""
+    can: list[str] = model["capabilities"]
+    reads = "vision" in can or "audio" in can
+    return {
+        "name": model["id"],
+        "model": model["id"],
+        "type": "model",
+        "tags": model.get("tags", []),
+        "capabilities": [*can, "multimodal"] if reads else can,
+    }
 
 
 def _encode_vector(vector: list[float], encoding: str) -> object:
