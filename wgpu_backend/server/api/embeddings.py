@@ -253,9 +253,10 @@ def _read_items(given: object, tokenizer: Tokenizer) -> list[str | bytes]:
     items = cast("list[object]", given) if isinstance(given, list) else [given]
     alone = any(isinstance(item, int) for item in items)
     if len(items) > _MOST_TEXTS and not alone:
+        what = "texts" if all(isinstance(item, str) for item in items) else "items"
         raise RequestError(
             400,
-            f"input: {len(items)} items, needs at most {_MOST_TEXTS}; send several requests",
+            f"input: {len(items)} {what}, needs at most {_MOST_TEXTS}; send several requests",
         )
     return [_read_item(item, tokenizer) for item in ([items] if alone else items)]
 
