@@ -27,12 +27,11 @@ import wgpu_backend
 from wgpu_backend.device.adapters import Devices
 from wgpu_backend.engine.language_model import LanguageModel
 from wgpu_backend.ml.context import Context
-from wgpu_backend.ml.executor import Recorded
 from wgpu_backend.ml.placed_executor import PlacedExecutor
 
 # Numbers of a hidden state.
 WIDTH = 4096
-CROSSINGS = 200
+CROSSINGS, WARM = 400, 50
 
 
 def arguments() -> argparse.Namespace:
@@ -83,15 +82,15 @@ def transfer(executor: PlacedExecutor) -> float:
         ]
         values = {"x": np.ones((1, WIDTH), "f4")}
 
-        def timed(recorded: Recorded) -> float:
-            return median(seconds(recorded.run(values).wait) for _ in range(CROSSINGS))
-
-        for recorded in (both, *alone):
-            timed(recorded)
-        found = timed(both) - sum(map(timed, alone))
-        for recorded in (both, *alone):
+        graphs = (both, *alone)
+        # In turn, so that what else the machine does slows all of them.
+        times = [
+            [seconds(recorded.run(values).wait) for recorded in graphs] for _ in range(CROSSINGS)
+        ]
+        whole, *apart = (median(column) for column in zip(*times[WARM:], strict=True))
+        for recorded in graphs:
             recorded.close()
-    return found
+        return whole - sum(apart)
 
 
 def main() -> int:
