@@ -192,6 +192,7 @@ def test_where_no_device_is_left_clients_are_to_come_again(tmp_path, monkeypatch
     assert "no device is left: cpu was lost 3 times" in refused.json()["error"]
 
 
+@pytest.mark.slow
 def test_slots_of_a_worker_that_is_just_going_are_none(tmp_path, monkeypatch):
     served = Served(tmp_path, monkeypatch, ("one",))
     with served.client:

@@ -188,6 +188,7 @@ def test_after_three_crashes_within_a_minute_there_is_no_device():
         assert worker.pid is None
 
 
+@pytest.mark.slow
 def test_its_end_does_not_wait_for_the_picture():
     worker = ImageWorker("cpu")
     under_way = Begun(worker, order(ENDLESS))

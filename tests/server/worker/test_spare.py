@@ -92,6 +92,7 @@ def test_without_any_a_process_is_started():
     spares.close()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_it_opens_no_device_and_ends_with_a_server_that_is_killed():
     code = """

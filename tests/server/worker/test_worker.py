@@ -153,6 +153,7 @@ def test_a_status_and_a_cancelled_answer(worker):
     assert worker.engine.status().cancelled == before.cancelled + 1
 
 
+@pytest.mark.slow
 def test_scales_of_adapters_wait_for_running_requests(path, tmp_path):
     lora = str(a_lora(tmp_path / "lora.gguf", path))
 
@@ -295,6 +296,7 @@ def test_a_worker_is_looked_into_as_a_model_is(worker, model):
         worker.inspect("attention", {"tokens": [1], "layer": 9})
 
 
+@pytest.mark.slow
 def test_a_draft_guesses_in_the_worker_where_it_suits_the_model(path, tmp_path, model):
     small = tiny_model(tmp_path / "small.gguf", seed=5)
     with closing(opened(path, engine={"draft": str(small), "draft_tokens": 2})) as worker:
