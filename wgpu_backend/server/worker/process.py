@@ -386,6 +386,10 @@ def _load_draft(
     if path == spec.path:
         raise OptionError("draft: it is the model itself, which saves no time; use a smaller model")
     own = replace(spec, adapters=(), control_vectors=(), control_layers=None)
+    if spec.devices or spec.placement is not None:
+        # Numbers of layers are those of the model. A draft is small and goes where tokens are made.
+        home = model.placement.devices[model.placement.output]
+        own = replace(own, device=home, devices=(), placement=None)
     sized = replace(own, num_ctx=model.num_ctx, num_parallel=model.num_parallel)
     return load(path, progress=progress, **sized.arguments)
 
