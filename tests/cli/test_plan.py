@@ -5,8 +5,10 @@ import json
 import pytest
 
 from wgpu_backend.cli import options
+from wgpu_backend.cli.chat_model import ChatModel, RunOptions
 from wgpu_backend.cli.commands.ps import format_processor
 from wgpu_backend.cli.failures import USAGE
+from wgpu_backend.ml.placement import PlacementOptions
 
 
 def test_a_plan_is_a_table(cli) -> None:
@@ -105,3 +107,15 @@ def test_variables_of_ollama_spread_models_and_reserve_memory(monkeypatch) -> No
 )
 def test_where_a_model_is(size, on_gpu, text) -> None:
     assert format_processor(size, on_gpu) == text
+
+
+@pytest.mark.gpu
+def test_a_placed_model_keeps_its_devices_with_another_context(adapter) -> None:
+    settings = options.ModelSettings(
+        devices=("cpu", adapter), placement=PlacementOptions(tensor_split=(1, 1)), num_ctx=64
+    )
+    with ChatModel("story", RunOptions("", {}), settings) as opened:
+        before = opened.model.placement
+        assert len(before.devices) == 2
+        again = opened.reopen(96)
+        assert (again.num_ctx, again.placement) == (96, before)

@@ -150,8 +150,12 @@ class ChatModel:
     def _replace_model(self, name: str, path: Path, settings: ModelSettings) -> LanguageModel:
         assert isinstance(self.model, LanguageModel)
         # To restore the former model as it ran, on the device that was found for it.
-        before = replace(self._settings, device=self.model.device.id, num_ctx=self.model.num_ctx)
-        settings = replace(settings, device=before.device)
+        before = replace(self._settings, num_ctx=self.model.num_ctx)
+        placed = len(self.model.placement.devices) > 1 or settings.devices or settings.placement
+        if not placed:
+            # The device stays the same, also where it was the best one then.
+            before = replace(before, device=self.model.device.id)
+            settings = replace(settings, device=before.device)
         # Close first: there may not be memory for two models.
         self.model.close()
         try:
