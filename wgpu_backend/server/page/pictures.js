@@ -10,6 +10,16 @@ const MOST_PICTURES = 16;
 export const thumbnail = ({ url, name, size }, more = {}) =>
   make("img", { src: url, alt: name, title: size ? `${name}, ${size}` : name, ...more });
 
+// The pictures of a message; of those that the browser's store had no room for, their names.
+export function figure({ pictures: shown = [] }) {
+  if (!shown.length) return [];
+  const each = (one) => (one.url ? thumbnail(one) : make("span", { className: "quiet" }, `${one.name} (not kept by this browser)`));
+  return [make("div", { className: "pictures" }, ...shown.map(each))];
+}
+
+// The base64 of pictures, as Ollama's API takes them.
+export const encoded = (shown) => shown.filter(({ url }) => url).map(({ url }) => url.slice(url.indexOf(",") + 1));
+
 function readUrl(file) {
   return new Promise((resolve, reject) => {
     const reader = new FileReader();

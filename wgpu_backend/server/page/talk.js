@@ -3,7 +3,7 @@
 import { choose, read, write } from "./conversations.js";
 import { byId, copier, make } from "./dom.js";
 import { markdown } from "./markdown.js";
-import { thumbnail } from "./pictures.js";
+import { encoded, figure } from "./pictures.js";
 import { lines, post } from "./server.js";
 import { settings } from "./settings.js";
 
@@ -56,7 +56,7 @@ export class Talk {
     const own = message.role === "user";
     const article = make("article", { className: message.role },
       make("h2", {}, own ? "You" : message.model ?? "Model"));
-    if (own) article.append(...pictures(message), ...(message.content ? [make("div", { className: "text" }, message.content)] : []));
+    if (own) article.append(...figure(message), ...(message.content ? [make("div", { className: "text" }, message.content)] : []));
     else fill(article, message, this.going && message === this.last);
     if (this.going && message === this.messages.at(-1)) return article;
     const last = number === this.messages.length - 1;
@@ -95,7 +95,7 @@ export class Talk {
   body(model) {
     const { system, probabilities, ...rest } = settings();
     const said = this.messages.map(({ role, content, pictures: shown = [] }) => {
-      const images = shown.filter(({ url }) => url).map(({ url }) => url.slice(url.indexOf(",") + 1));
+      const images = encoded(shown);
       return { role, content, ...(images.length && { images }) };
     });
     const first = system ? [{ role: "system", content: system }] : [];
@@ -157,13 +157,6 @@ export class Talk {
       this.changed("goes on", watch);
     });
   }
-}
-
-// The pictures of a message; of those that the browser's store had no room for, their names.
-function pictures({ pictures: shown = [] }) {
-  if (!shown.length) return [];
-  const each = (one) => (one.url ? thumbnail(one) : make("span", { className: "quiet" }, `${one.name} (not kept by this browser)`));
-  return [make("div", { className: "pictures" }, ...shown.map(each))];
 }
 
 function fill(article, message, going = false) {

@@ -19,7 +19,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from wgpu_backend.engine.adapters import check_lora
-from wgpu_backend.errors import StoreError
+from wgpu_backend.errors import GGUFError, StoreError
 from wgpu_backend.files.gguf.reader import PART_NAME, open_gguf
 from wgpu_backend.files.store.files import draft, settle, sha256
 from wgpu_backend.files.store.manifest import digest_hex
@@ -390,7 +390,7 @@ def _find_base(
     found = {file: _find_blob(state, digest) for file, digest in given.items()}
     # A part of a split file cannot be opened alone.
     whole = [file for file in found if not PART_NAME.fullmatch(file)]
-    towers = [str(found.pop(file)) for file in whole if is_tower(found[file])]
+    towers = [str(found.pop(file)) for file in whole if _is_tower(found[file])]
     if len(towers) > 1 or (len(found) > 1 and not all(map(PART_NAME.fullmatch, found))):
         raise RequestError(
             400,
@@ -406,6 +406,14 @@ def _find_base(
         raise RequestError(400, alone if tower else "neither 'from' or 'files' was specified")
     fixed = state.find_fixed(name)
     return _find_existing(state, name) if fixed is None else fixed.path, tower
+
+
+def _is_tower(path: Path) -> bool:
+    """Return whether a blob is an mmproj file; one that cannot be opened is reported later."""
+    try:
+        return is_tower(path)
+    except GGUFError:
+        return False
 
 
 def _find_blob(state: State, digest: object) -> Path:
