@@ -85,6 +85,7 @@ class _Schedule:
 
     def __init__(self, devices: int) -> None:
         self._queues: list[deque[_Task]] = [deque() for _ in range(devices)]
+        self._runs: deque[_Run] = deque()
         # Reentrant: a part that needs another one does that first.
         self._lock = threading.RLock()
 
@@ -110,12 +111,22 @@ class _Schedule:
             while not run.is_submitted(part):
                 self._queues[device].popleft().act()
 
+    def begin(self, run: _Run) -> None:
+        """Do what can be done of a new run, and what is left of old ones."""
+        with self._lock:
+            self.advance()
+            self._runs.append(run)
+            while self._runs and (self._runs[0].is_done or len(self._runs) > MOST_UNDER_WAY):
+                self._runs.popleft().finish()
+
+    @uninterrupted
     def drain(self) -> None:
         """Do everything."""
         with self._lock:
             for queue in self._queues:
                 while queue:
                     queue.popleft().act()
+            self._runs.clear()
 
 
 class _Run:
@@ -318,7 +329,7 @@ class PlacedRecorded:
         for index, part in enumerate(self._parts):
             for state, place in part.updates.items():
                 executor.update_copies(state, run, index, place)
-        executor.begin(run)
+        executor.todo.begin(run)
         return PlacedResult(executor, run, self._results, len(self._parts))
 
     def _run_part(self, run: _Run, index: int) -> None:
@@ -456,7 +467,6 @@ class PlacedExecutor:
         self.placement = placement
         self.tied = tied
         self.todo = _Schedule(len(children))
-        self._under_way: deque[_Run] = deque()
         self._kept: WeakKeyDictionary[Storage, _Kept] = WeakKeyDictionary()
         self._pinned: WeakKeyDictionary[Storage, int] = WeakKeyDictionary()
         self._failure: BaseException | None = None
@@ -662,19 +672,9 @@ class PlacedExecutor:
 
             self.todo.add(device, _Task(run, [part], update))
 
-    def begin(self, run: _Run) -> None:
-        """Submit what can be of a new run, and what is left of old ones."""
-        self.todo.advance()
-        self._under_way.append(run)
-        while self._under_way and (
-            self._under_way[0].is_done or len(self._under_way) > MOST_UNDER_WAY
-        ):
-            self._under_way.popleft().finish()
-
     def drain(self) -> None:
         """Submit all of every run."""
         self.todo.drain()
-        self._under_way.clear()
 
     def fail(self, error: BaseException, device: int) -> BaseException:
         """Note that a run failed: those after it cannot go on from what it left."""
