@@ -2,6 +2,7 @@
 
 import pytest
 
+from wgpu_backend.engine.placing import place_model
 from wgpu_backend.errors import OptionError
 from wgpu_backend.llama import Llama
 from wgpu_backend.llama.arguments import make_placement
@@ -39,3 +40,20 @@ def test_a_model_on_the_cpu_takes_any_number() -> None:
 
     with Llama(bundled(), device="cpu", n_gpu_layers=99, n_ctx=32) as llama:
         assert llama.model.n_embd() > 0
+
+
+def test_the_plan_leaves_room_for_the_context(monkeypatch) -> None:
+    from wgpu_backend.engine.loading import bundled
+    from wgpu_backend.llama import llama as module
+
+    positions = []
+
+    def place(path, choice, num_ctx, kv_dtype):
+        positions.append(num_ctx)
+        return place_model(path, choice, num_ctx, kv_dtype=kv_dtype)
+
+    monkeypatch.setattr(module, "place_model", place)
+    for n_ctx, wanted in ((32, 32), (0, 512)):
+        with Llama(bundled(), devices=["cpu"], n_ctx=n_ctx) as llama:
+            assert llama.n_ctx() == wanted
+    assert positions == [32, 512]

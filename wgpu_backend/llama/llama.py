@@ -15,11 +15,14 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from wgpu_backend.dtypes import named
 from wgpu_backend.engine.arguments import conversation
 from wgpu_backend.engine.arguments import stops as stop_texts
+from wgpu_backend.engine.placing import DeviceChoice, Placed, place_model
 from wgpu_backend.engine.pooling import unit
 from wgpu_backend.engine.stop_texts import StopTexts
 from wgpu_backend.errors import BackendError, ContextFull, OptionError
+from wgpu_backend.files.huggingface.folder import open_model_file
 from wgpu_backend.graph.capabilities import DeviceInfo
 from wgpu_backend.llama.arguments import (
     Ids,
@@ -52,6 +55,7 @@ from wgpu_backend.llama.responses import (
 )
 from wgpu_backend.llama.samplers import DEFAULT_SEED, SamplerChain
 from wgpu_backend.llama.states import StateError
+from wgpu_backend.ml.placement import Placement
 
 # Arguments of a chat that templates read in addition to messages and tools.
 _TEMPLATE_ARGUMENTS = ("functions", "function_call", "tool_choice")
@@ -63,6 +67,13 @@ class NotForEmbeddings(OptionError, RuntimeError):
 
     It is also a RuntimeError, which llama-cpp-python raises there.
     """
+
+
+def _place(path: Path, choice: DeviceChoice, n_ctx: int, kv_dtype: str) -> Placed:
+    """Place a model with room for its context, without which it is loaded."""
+    with open_model_file(path) as file:
+        positions = n_ctx or file.config.uint("context_length", 0) or None
+    return place_model(path, choice, positions, kv_dtype=named(kv_dtype))
 
 
 class Llama:
@@ -160,8 +171,13 @@ class Llama:
     ) -> None:
         # Before the model is loaded, which takes long.
         require_known_arguments(others)
-        placement = make_placement(n_gpu_layers, split_mode, main_gpu, tensor_split)
+        options = make_placement(n_gpu_layers, split_mode, main_gpu, tensor_split)
         kv_dtype = choose_cache_type(type_k, type_v)
+        placement: Placement | None = None
+        if not vocab_only and (options is not None or devices is not None):
+            choice = DeviceChoice.check(device, devices, options)
+            placed = _place(Path(model_path), choice, n_ctx, kv_dtype)
+            device, devices, placement = None, placed.devices, placed.placement
         self.model_path, self.verbose = str(model_path), verbose
         self.last_n_tokens_size, self.n_batch = last_n_tokens_size, n_batch
         self.lora_path, self.lora_scale = lora_path, lora_scale

@@ -21,7 +21,7 @@ from wgpu_backend.errors import BackendError, ModelError, TokenizerError
 from wgpu_backend.files.gguf.config import Config
 from wgpu_backend.files.gguf.reader import GGUFFile, open_gguf
 from wgpu_backend.graph.capabilities import DeviceInfo
-from wgpu_backend.ml.placement import PlacementOptions
+from wgpu_backend.ml.placement import Placement, PlacementOptions
 from wgpu_backend.nn.model import Model as Architecture
 from wgpu_backend.nn.model import model_class
 from wgpu_backend.ops.sampling.host import Spelling
@@ -303,7 +303,7 @@ class Model(Tokens):
         *,
         device: str | int | DeviceInfo | None = None,
         devices: Sequence[str | int | DeviceInfo] | None = None,
-        placement: PlacementOptions | None = None,
+        placement: PlacementOptions | Placement | None = None,
         vocab_only: bool = False,
         exact: bool = False,
         progress_callback: ProgressCallback | None = None,
