@@ -468,10 +468,16 @@ class Backend:
     def _placed_memory(self, executor: PlacedExecutor, weights: Mapping[str, int]) -> BackendMemory:
         """Report the memory of each device of a placement."""
         homes = {name: executor.home(self._weights[name].storage).devices for name in weights}
+
+        def nbytes_on(name: str, at: int) -> int:
+            storage = self._weights[name].storage
+            # A copy on another device may be stored in another type.
+            return weights[name] * executor.local(storage, at).nbytes // max(storage.nbytes, 1)
+
         layers = len(executor.placement.layers)
         cpu, gpus = DeviceMemory("cpu", "NumPy"), list[DeviceMemory]()
         for at, (info, child) in enumerate(zip(executor.devices, executor.children, strict=True)):
-            own = {name: nbytes for name, nbytes in weights.items() if at in homes[name]}
+            own = {name: nbytes_on(name, at) for name in weights if at in homes[name]}
             found = DeviceMemory(
                 info.id,
                 info.name,
