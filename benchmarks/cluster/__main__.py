@@ -53,7 +53,9 @@ def predicted() -> Costs:
 
 def row(name: Sequence[str], setup: Setup, counts: Counts) -> list[str]:
     """Format the results of a setup."""
-    dollars = DOLLARS_AN_HOUR * setup.nodes / 3600 / counts.throughput * 1e6 if counts.tokens else 0
+    if not counts.first:
+        return [*name, *("–" for _ in HEADS)]
+    dollars = DOLLARS_AN_HOUR * setup.nodes / 3600 / counts.throughput * 1e6
     return [
         *name,
         f"{counts.throughput:,.0f}",
@@ -144,7 +146,7 @@ def main() -> None:
     text = [
         "# Simulated clusters",
         "",
-        "Written by `python -m benchmarks.cluster`; [what it means](../../docs/scaling.md).",
+        "Written by `python -m benchmarks.cluster`; [explained in docs](../../docs/scaling.md).",
         "",
         f"Llama 3.1 8B in Q4_0 on {CARD}, predicted, not measured: {costs.source}.",
         "",

@@ -119,6 +119,8 @@ def cluster():
     spec = LoadSpec(str(BUNDLED["story"]), "cpu", num_ctx=512, num_parallel=2)
 
     def open_replica(number):
+        if number < 0:
+            raise WorkerLost("no node")
         start = partial(RemoteChannel, address=nodes[number].address, token=TOKEN)
         return open_worker("story", spec, 8, lambda _: None, start=start)
 
@@ -167,25 +169,35 @@ def test_of_a_killed_replica_requests_without_a_token_run_again_and_others_fail(
     long = [engine.submit(asked(cluster, f"{i} fox", max_tokens=400)) for i in range(4)]
     for each in long:
         next(iter(each))
+        # As a server does with what it sends: the answer has begun all the same.
+        each._mailbox.take()
     # All slots are taken, so that these wait on both replicas without a token.
     waiting = [engine.submit(asked(cluster, "The dragon", max_tokens=12)) for _ in range(4)]
     os.kill(cluster.replicas[0].model.pid, signal.SIGKILL)
     assert [each.result(LONG_SECONDS).text for each in waiting] == [want] * 4
     outcomes = [ended(each) for each in long]
-    assert sorted(outcomes) == ["400 tokens", "400 tokens", "is gone", "is gone"]
+    assert outcomes.count("is gone") == 2
     until(lambda: all(replica.is_up for replica in cluster.replicas))
     assert engine.submit(asked(cluster, "The dragon", max_tokens=12)).result().text == want
 
 
 @pytest.mark.slow
-def test_without_a_replica_requests_fail_at_once(cluster, monkeypatch):
-    monkeypatch.setattr(
-        cluster, "_open", lambda number: (_ for _ in ()).throw(WorkerLost("no node"))
-    )
+def test_without_a_replica_requests_wait_for_one_and_fail_when_none_comes(cluster, monkeypatch):
+    reopen = cluster._open
+    monkeypatch.setattr(cluster, "_open", lambda number: reopen(-5))
     for replica in cluster.replicas:
         os.kill(replica.model.pid, signal.SIGKILL)
     until(lambda: not any(replica.is_up for replica in cluster.replicas))
-    with pytest.raises(WorkerLost, match="no replica is left"):
-        cluster.engine.submit(asked(cluster, "fox", max_tokens=1))
+    waiting = cluster.engine.submit(asked(cluster, "fox", max_tokens=1))
     with pytest.raises(WorkerLost, match="no replica is left"):
         cluster.embed("fox")
+    monkeypatch.setattr(cluster, "_open", reopen)
+    assert waiting.result(LONG_SECONDS).usage.completion_tokens == 1
+    monkeypatch.setattr("wgpu_backend.server.cluster.replicas.WAIT_SECONDS", 0.0)
+    monkeypatch.setattr(cluster, "_open", lambda number: reopen(-5))
+    for replica in cluster.replicas:
+        until(lambda each=replica: each.is_up)
+        os.kill(replica.model.pid, signal.SIGKILL)
+    until(lambda: not any(replica.is_up for replica in cluster.replicas))
+    with pytest.raises(WorkerLost, match="no replica is left"):
+        cluster.engine.submit(asked(cluster, "fox", max_tokens=1)).result(LONG_SECONDS)

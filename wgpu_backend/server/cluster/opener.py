@@ -15,6 +15,7 @@ from wgpu_backend.errors import ModelError, WorkerLost
 from wgpu_backend.files.store.stored import Stored
 from wgpu_backend.server.cluster.link import Address, RemoteChannel
 from wgpu_backend.server.cluster.replicas import ClusterModel
+from wgpu_backend.server.core.model_api import ModelInterface
 from wgpu_backend.server.worker.client import HANG_SECONDS, Client
 from wgpu_backend.server.worker.messages import LoadSpec
 from wgpu_backend.server.worker.remote import WorkerModel, open_worker
@@ -141,7 +142,7 @@ class ClusterOpener:
         self._lock = threading.Lock()
         self._closed = False
 
-    def __call__(self, stored: Stored, num_ctx: int | None) -> ClusterModel:
+    def __call__(self, stored: Stored, num_ctx: int | None) -> ModelInterface:
         """Open a model on all nodes, and wait for it.
 
         Raises

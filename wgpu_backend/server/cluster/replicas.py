@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
@@ -20,9 +21,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from wgpu_backend.engine.batching.generation import Generation, Mailbox
+from wgpu_backend.engine.batching.generation import Generation, Mailbox, Waiter
 from wgpu_backend.engine.batching.request import Request
-from wgpu_backend.engine.batching.results import EngineStatus
+from wgpu_backend.engine.batching.results import EngineStatus, Event
 from wgpu_backend.engine.media import Prepared
 from wgpu_backend.errors import BackendError, DeviceLost, QueueFull, WorkerLost
 from wgpu_backend.server.worker.remote import WorkerEngine, WorkerModel
@@ -30,6 +31,8 @@ from wgpu_backend.server.worker.remote import WorkerEngine, WorkerModel
 _LOG = logging.getLogger("wgpu_backend.cluster")
 OpenReplica = Callable[[int], WorkerModel]
 """A function that opens the replica of a number, on a node that is alive; waits."""
+# How long a request waits for a replica if all are lost.
+WAIT_SECONDS = 60.0
 # Tokens of a block of a prompt, and the blocks of a replica that the router remembers.
 BLOCK, MOST_BLOCKS = 32, 1 << 16
 # Seconds between attempts to open a replica again.
@@ -89,11 +92,18 @@ class Relay(Mailbox):
         self.replica: Replica | None = None
         self.inner: Generation | None = None
         self.is_cancelled = False
+        # Not `events`, from which a server takes what it sends.
+        self._has_begun = False
+
+    def add(self, event: Event) -> list[Waiter]:
+        """Add an event; from the first one on, no other replica may begin again."""
+        self._has_begun = True
+        return super().add(event)
 
     def fail(self, error: Exception) -> None:
         """End with an error, or run again elsewhere if nothing was sent."""
         lost = isinstance(error, WorkerLost | DeviceLost)
-        if lost and not self.events and not self.request.placed and not self.is_cancelled:
+        if lost and not self._has_begun and not self.request.placed and not self.is_cancelled:
             try:
                 self._engine.run(self)
             except BackendError as found:
@@ -115,21 +125,15 @@ class ClusterEngine:
     def __init__(self, model: ClusterModel) -> None:
         self.model = model
         first = model.first_engine
-        self._each, self._queue = first.num_parallel, first.max_queue
+        self._each = first.num_parallel
+        self.num_parallel = self._each * len(model.replicas)
+        self.max_queue = first.max_queue * len(model.replicas)
         self._numbers = count(1)
         self._relays: weakref.WeakValueDictionary[int, Relay] = weakref.WeakValueDictionary()
         self._lock = threading.Lock()
         self._media: OrderedDict[bytes, Replica] = OrderedDict()
-
-    @property
-    def num_parallel(self) -> int:
-        """Return the choices that run at once, on all replicas."""
-        return self._each * len(self.model.replicas)
-
-    @property
-    def max_queue(self) -> int:
-        """Return the choices that may wait, on all replicas."""
-        return self._queue * len(self.model.replicas)
+        # Requests that wait for a replica to be opened again, and when they began to.
+        self._waiting: list[tuple[float, Relay]] = []
 
     @property
     def num_ctx(self) -> int:
@@ -156,16 +160,14 @@ class ClusterEngine:
             relay.cancel()
 
     def run(self, relay: Relay) -> None:
-        """Run a request on the best replica that takes it.
+        """Run a request on the best replica that takes it, or once there is one again.
 
         Raises
         ------
         BackendError
-            No replica takes it.
+            No replica takes it, or too many wait.
         """
-        failure: BackendError = WorkerLost(
-            f"{self.model.name}: no replica is left; they are opened again, send the request again"
-        )
+        failure = self._lost()
         for replica in self.rank(relay.request):
             model = replica.model
             if model is None or model.engine is None:
@@ -180,7 +182,40 @@ class ClusterEngine:
             if relay.is_cancelled:
                 relay.inner.cancel()
             return
-        raise failure
+        with self._lock:
+            if isinstance(failure, QueueFull) or len(self._waiting) >= self.max_queue:
+                raise failure
+            self._waiting.append((time.monotonic(), relay))
+
+    def _lost(self) -> BackendError:
+        return WorkerLost(
+            f"{self.model.name}: no replica is left; they are opened again, send the request again"
+        )
+
+    def run_waiting(self, *, last: bool = False) -> None:
+        """Run the requests that waited for a replica; fail those that waited too long.
+
+        Parameters
+        ----------
+        last : bool
+            Whether no replica will be opened any more.
+        """
+        if not self._waiting:
+            return
+        with self._lock:
+            waiting, self._waiting = self._waiting, []
+        for since, relay in waiting:
+            if last or relay.is_cancelled or time.monotonic() - since > WAIT_SECONDS:
+                Mailbox.fail(relay, self._lost())
+                continue
+            if not any(each.is_up for each in self.model.replicas):
+                with self._lock:
+                    self._waiting.append((since, relay))
+                continue
+            try:
+                self.run(relay)
+            except BackendError as error:
+                Mailbox.fail(relay, error)
 
     def rank(self, request: Request) -> list[Replica]:
         """Return the replicas that take requests, the best for this one first."""
@@ -282,9 +317,15 @@ class ClusterModel:
         self.config, self.tokenizer, self.prompter = first.config, first.tokenizer, first.prompter
         self.num_ctx, self.vocabulary = first.num_ctx, first.vocabulary
         self.loras, self.takes, self.device = first.loras, first.takes, first.device
+        self.num_parallel = first.num_parallel * len(self.replicas)
+        self.placement, self.gpu_layers = first.placement, first.gpu_layers
         self._engine = None if first.engine is None else ClusterEngine(self)
-        self._watcher = threading.Thread(target=self._watch, name=f"{name} replicas", daemon=True)
-        self._watcher.start()
+        self._watchers = [
+            threading.Thread(target=self._watch, args=(each,), name=f"{name} replica", daemon=True)
+            for each in self.replicas
+        ]
+        for watcher in self._watchers:
+            watcher.start()
 
     @property
     def first_engine(self) -> WorkerEngine:
@@ -298,30 +339,29 @@ class ClusterModel:
         return self._engine
 
     @property
-    def num_parallel(self) -> int:
-        """Return the choices that run at once, on all replicas."""
-        return self._first.num_parallel * len(self.replicas)
-
-    @property
     def nbytes(self) -> int:
         """Return the bytes that the replicas take on their devices."""
         return sum(each.model.nbytes for each in self.replicas if each.model is not None)
+
+    @property
+    def vram_nbytes(self) -> int:
+        """Return those of them that are in the memory of adapters."""
+        return sum(each.model.vram_nbytes for each in self.replicas if each.model is not None)
 
     @property
     def lost(self) -> BackendError | None:
         """Return None: replicas that are lost are opened again here."""
         return None
 
-    def _watch(self) -> None:
-        """Open lost replicas again, until the model is closed."""
-        tries: dict[int, int] = {}
+    def _watch(self, replica: Replica) -> None:
+        """Open a replica again whenever it is lost, until the model is closed."""
+        tries = 0
         while not self._closed.wait(self._pauses[0] / 2):
-            for replica in self.replicas:
-                if replica.is_up or self._closed.is_set():
-                    continue
-                attempt = tries.get(replica.number, 0)
-                self._closed.wait(self._pauses[min(attempt, len(self._pauses) - 1)])
-                tries[replica.number] = 0 if self._renew(replica) else attempt + 1
+            if not replica.is_up:
+                self._closed.wait(self._pauses[min(tries, len(self._pauses) - 1)])
+                tries = 0 if self._renew(replica) else tries + 1
+            if self._engine is not None:
+                self._engine.run_waiting()
 
     def _renew(self, replica: Replica) -> bool:
         old, replica.model = replica.model, None
@@ -358,10 +398,14 @@ class ClusterModel:
             replica.busy -= 1
 
     def embed(
-        self, texts: str | Sequence[str], *, pooling: str | None = None
+        self,
+        texts: str | Sequence[str] = (),
+        *,
+        images: Sequence[bytes] = (),
+        pooling: str | None = None,
     ) -> NDArray[np.float32]:
-        """Return the embeddings of texts, from one replica."""
-        return self._ask(lambda model: model.embed(texts, pooling=pooling))
+        """Return the embeddings of texts and pictures, from one replica."""
+        return self._ask(lambda model: model.embed(texts, images=images, pooling=pooling))
 
     def states(self, tokens: Sequence[int]) -> NDArray[np.float32]:
         """Return the state of each token, from one replica."""
@@ -397,4 +441,7 @@ class ClusterModel:
             if each.model is not None:
                 with suppress(BackendError):
                     each.model.close()
-        self._watcher.join()
+        for watcher in self._watchers:
+            watcher.join()
+        if self._engine is not None:
+            self._engine.run_waiting(last=True)

@@ -66,6 +66,14 @@ def serve(
             help="Diffusers folder for image generation; may be given several times.",
         ),
     ] = None,
+    cluster: Annotated[
+        str | None,
+        typer.Option(
+            "--cluster",
+            metavar="ADDRESS",
+            help="Ray cluster with a replica of each model on every node: HOST:PORT, or auto.",
+        ),
+    ] = None,
     *,
     address: AddressOptions,
     default_model: DefaultModelOptions,
@@ -88,5 +96,6 @@ def serve(
         draft=draft,
         draft_tokens=draft_tokens,
         pictures=pictures or [],
+        cluster=cluster,
     )
     run_server(options, settings)

@@ -19,6 +19,7 @@ from wgpu_backend.errors import BackendError, OutOfMemory, StoreError
 if TYPE_CHECKING:
     from wgpu_backend.files.store.stored import Stored
     from wgpu_backend.graph.capabilities import DeviceInfo
+    from wgpu_backend.server.cluster.opener import ClusterOpener, MakeSpec
     from wgpu_backend.server.core.model_pool import Measure
     from wgpu_backend.server.core.state import Settings as ServerSettings
     from wgpu_backend.server.worker.estimate import MemoryEstimate
@@ -52,6 +53,7 @@ def make_load_settings(
     devices: Sequence[DeviceInfo],
     parallel: int | None,
     engine: Mapping[str, Any],
+    cluster: str | None = None,
 ) -> dict[str, Any]:
     """Return the server's settings for loading: functions that open and measure a model.
 
@@ -61,11 +63,13 @@ def make_load_settings(
         Parallel answers; None for the environment's value.
     engine : mapping
         Arguments of engines.
+    cluster : str or None
+        Address of a Ray cluster, on whose nodes models are opened instead of here.
 
     Raises
     ------
     UsageError
-        A variable of the environment is not a valid number.
+        A variable of the environment is not a valid number, or no cluster answers.
     """
     for check in (_default_context, _default_parallel):
         # Invalid variables raise now, though each load reads them again.
@@ -84,6 +88,12 @@ def make_load_settings(
             spec = replace(spec, num_ctx=_choose_context(spec, known[device]))
         return _limit_context(spec, num_ctx)
 
+    if cluster is not None:
+        first = devices[0].id
+        opener = _open_cluster(
+            cluster, lambda stored, n: make_spec(stored, n, first), max_queue, settings.device
+        )
+        return {"open_model": opener, "max_queue": max_queue}
     workers = Workers(Health([*known]), make_spec, max_queue, hang_seconds)
     return {
         "open_model": workers,
@@ -92,6 +102,19 @@ def make_load_settings(
         "picture_hang_seconds": _PICTURE_HANGS * hang_seconds,
         "max_loaded": read_number("OLLAMA_MAX_LOADED_MODELS", 0) or 3,
     }
+
+
+def _open_cluster(
+    address: str, make_spec: MakeSpec, max_queue: int, device: str | None
+) -> ClusterOpener:
+    """Connect to a Ray cluster."""
+    from wgpu_backend import __version__
+    from wgpu_backend.cli.commands.serve.cluster import RayNodes
+    from wgpu_backend.server.cluster.opener import ClusterOpener
+
+    hang_seconds = read_number("WGPU_BACKEND_HANG_SECONDS", 300)
+    nodes = RayNodes(address)
+    return ClusterOpener(nodes, make_spec, __version__, max_queue, hang_seconds, device)
 
 
 def _choose_context(spec: LoadSpec, info: DeviceInfo) -> int | None:

@@ -62,6 +62,8 @@ class ServeOptions:
         Parallel answers of each model.
     pictures : sequence of Path
         Folders of text-to-image pipelines.
+    cluster : str or None
+        Address of a Ray cluster.
     """
 
     address: AddressOptions
@@ -74,6 +76,7 @@ class ServeOptions:
     draft: str | None = None
     draft_tokens: int | None = None
     pictures: Sequence[Path] = ()
+    cluster: str | None = None
 
     def settings(self) -> dict[str, Any]:
         """Combine the server's settings from all groups; raises as the groups do."""
@@ -161,7 +164,7 @@ def _make_settings(
         signing_key=find_signing_key(),
         remote=RemoteFiles() if options.api.allow_remote_images else None,
         debug=settings.debug,
-        **make_load_settings(settings, devices, options.parallel, engine),
+        **make_load_settings(settings, devices, options.parallel, engine, options.cluster),
         **checked,
     )
 

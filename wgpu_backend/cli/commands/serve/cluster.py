@@ -1,0 +1,157 @@
+"""The nodes of a Ray cluster, for ``serve --cluster``.
+
+Ray finds the nodes, starts an agent on each, and starts it again if it dies. The agent listens for
+the server's connections; tokens and prompts do not go through Ray. Ray knows no WebGPU adapters, so
+a node states its own as custom resources when it is started::
+
+    ray start --head --resources "$(python -m wgpu_backend.cli.commands.serve.cluster)"
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import secrets
+from collections.abc import Sequence
+from typing import Any
+
+from wgpu_backend import __version__
+from wgpu_backend.cli.failures import UsageError
+from wgpu_backend.cli.names import BUNDLED, STORY
+from wgpu_backend.cli.store import open_store
+from wgpu_backend.errors import WorkerLost
+from wgpu_backend.server.cluster.link import Listener
+from wgpu_backend.server.cluster.opener import NodeFacts, find_copy
+
+ADAPTER, MEMORY = "wgpu_adapter", "wgpu_memory"
+NAMESPACE = "wgpu_backend"
+# Starting an agent takes seconds, as its process imports this package.
+_ANSWER_SECONDS = 60.0
+
+
+def list_resources() -> dict[str, float]:
+    """Return the resources of this node for Ray: one adapter, and its bytes of memory.
+
+    The adapter is the best of `Devices`; NumPy counts as one.
+    """
+    from wgpu_backend.device.adapters import Devices
+
+    best = Devices()[0]
+    return {ADAPTER: 1.0, MEMORY: float(best.total_memory or 0)}
+
+
+class Agent:
+    """A node's agent, which Ray runs as an actor.
+
+    Parameters
+    ----------
+    token : str
+        Token that connections must have.
+    host : str
+        Address of the node.
+    """
+
+    def __init__(self, token: str, host: str) -> None:
+        self._host = host
+        self._listener = Listener(token, host)
+
+    def describe(self) -> NodeFacts:
+        """Return the node's facts."""
+        from wgpu_backend.device.adapters import Devices
+
+        return NodeFacts(self._host, __version__, Devices()[0].id, self._listener.address)
+
+    def find(self, path: str, digest: str) -> str | None:
+        """Return the node's copy of a file: of its store, of the package, or at the same path."""
+        return find_copy(path, digest, [open_store().root / "blobs", BUNDLED[STORY].parent])
+
+
+class RayNode:
+    """A node with a running agent."""
+
+    def __init__(self, ray: Any, actor: Any) -> None:  # noqa: ANN401  Ray has no types of its own
+        self._ray, self._actor = ray, actor
+
+    def describe(self) -> NodeFacts:
+        """Return the node's facts."""
+        return self._get(self._actor.describe.remote())
+
+    def find(self, path: str, digest: str) -> str | None:
+        """Return the node's copy of a file."""
+        return self._get(self._actor.find.remote(path, digest))
+
+    def _get(self, reference: Any) -> Any:  # noqa: ANN401
+        try:
+            return self._ray.get(reference, timeout=_ANSWER_SECONDS)
+        except self._ray.exceptions.RayError as error:
+            text = str(error).strip().splitlines()
+            raise WorkerLost(f"cluster: a node does not answer: {text[0][:200]}") from None
+
+
+class RayNodes:
+    """The nodes of a Ray cluster that have an adapter.
+
+    Parameters
+    ----------
+    address : str
+        Address of the cluster's head, ``HOST:PORT``, or ``auto`` for one on this machine.
+
+    Raises
+    ------
+    UsageError
+        Ray is not installed, or no cluster answers.
+    """
+
+    def __init__(self, address: str) -> None:
+        try:
+            self._ray: Any = importlib.import_module("ray")
+            strategies: Any = importlib.import_module("ray.util.scheduling_strategies")
+        except ImportError:
+            raise UsageError("--cluster: needs Ray: pip install 'wgpu-backend[cluster]'") from None
+        self._affinity: Any = strategies.NodeAffinitySchedulingStrategy
+        self.token = secrets.token_urlsafe(32)
+        self._agents: dict[str, Any] = {}
+        try:
+            self._ray.init(
+                address, namespace=NAMESPACE, log_to_driver=False, configure_logging=False
+            )
+        except (ConnectionError, ValueError, RuntimeError) as error:
+            text = str(error).strip().splitlines()
+            raise UsageError(f"--cluster: {address}: {text[0][:200]}") from None
+
+    def list(self) -> Sequence[RayNode]:
+        """Return the nodes that are alive and have an adapter, by their ids.
+
+        Raises
+        ------
+        WorkerLost
+            There is none.
+        """
+        alive = {
+            node["NodeID"]: node["NodeManagerAddress"]
+            for node in self._ray.nodes()
+            if node["Alive"] and node["Resources"].get(ADAPTER)
+        }
+        if not alive:
+            raise WorkerLost(
+                f"cluster: no node has the resource {ADAPTER}; start nodes with "
+                'ray start --resources "$(python -m wgpu_backend.cli.commands.serve.cluster)"'
+            )
+        self._agents = {key: agent for key, agent in self._agents.items() if key in alive}
+        for key in sorted(alive):
+            if key not in self._agents:
+                self._agents[key] = self._start(key, alive[key])
+        return [RayNode(self._ray, self._agents[key]) for key in sorted(alive)]
+
+    def _start(self, node: str, host: str) -> Any:  # noqa: ANN401
+        kind = self._ray.remote(Agent).options(
+            num_cpus=0,
+            resources={ADAPTER: 1},
+            max_restarts=-1,
+            scheduling_strategy=self._affinity(node, soft=False),
+        )
+        return kind.remote(self.token, host)
+
+
+if __name__ == "__main__":
+    print(json.dumps(list_resources()))  # noqa: T201  for a shell
