@@ -1,0 +1,88 @@
+"""The commands of docs/cluster.md, on two Ray nodes of this machine."""
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+ray = pytest.importorskip("ray", reason="clusters need Ray")
+
+ROOT = Path(__file__).parents[3]
+SECONDS = 240.0
+
+
+def free_port():
+    # Below the ports that Ray gives to its own processes.
+    for port in range(6390, 9990):
+        with socket.socket() as sock:
+            try:
+                sock.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
+    raise OSError("no free port")
+
+
+@pytest.fixture
+def short_folder():
+    """A folder whose path leaves room for the sockets that Ray makes in it."""
+    with tempfile.TemporaryDirectory(prefix="r", dir="/tmp", ignore_cleanup_errors=True) as name:
+        yield name
+
+
+@pytest.fixture
+def started(tmp_path):
+    """Runs a command until the test ends."""
+    running = []
+
+    def start(command):
+        paths = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+        env = {**os.environ, "PATH": paths, "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])}
+        env |= {"RAY_USAGE_STATS_ENABLED": "0", "OLLAMA_MODELS": str(tmp_path)}
+        running.append(subprocess.Popen(command, shell=True, env=env, start_new_session=True))
+
+    yield start
+    for each in reversed(running):
+        os.killpg(each.pid, signal.SIGKILL)
+        each.wait()
+
+
+def generate(port, body):
+    data = json.dumps(body).encode()
+    request = urllib.request.Request(f"http://127.0.0.1:{port}/api/generate", data)
+    end = time.monotonic() + SECONDS
+    while True:
+        try:
+            with urllib.request.urlopen(request, timeout=SECONDS) as found:
+                return json.load(found)
+        except urllib.error.URLError:
+            assert time.monotonic() < end
+            time.sleep(0.5)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_the_commands_of_the_page_serve_a_model(started, short_folder):
+    page = (ROOT / "docs" / "cluster.md").read_text("utf-8")
+    head, node, serve = re.findall(r"```sh\n(.*?)```", page, re.DOTALL)[1].splitlines()
+    port, own = free_port(), 20000 + os.getpid() % 9000
+    small = " --block --num-cpus 1 --object-store-memory 80000000 --disable-usage-stats"
+    at = [line.replace("HOST", "127.0.0.1").replace("6379", str(port)) for line in (head, node)]
+    started(f"{at[0]}{small} --include-dashboard false --temp-dir {short_folder}")
+    time.sleep(10)
+    started(at[1] + small)
+    line = serve.replace("HOST", "127.0.0.1").replace("6379", str(port))
+    line = line.replace("wgpu-backend", f"{sys.executable} -m wgpu_backend")
+    started(f"{line} --device cpu --port {own}")
+    body = {"model": "story", "prompt": "Once upon", "stream": False}
+    body["options"] = {"num_predict": 8, "temperature": 0}
+    assert generate(own, body)["response"].startswith("Once upon a time")
