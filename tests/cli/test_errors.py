@@ -97,7 +97,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("bench", USAGE, "bench: needs MODEL, or -m MODEL"),
         ("run {}/good.gguf", USAGE, "stdin is not a terminal and is empty, needs a prompt"),
         ("show", USAGE, "Missing argument 'MODEL'"),
-        ("embed {}/good.gguf", USAGE, "Missing argument 'TEXT...'"),
+        ("embed {}/good.gguf", USAGE, "embed: needs a TEXT, or --image"),
         ("rerank {}/good.gguf hi", USAGE, "Missing argument 'TEXT...'"),
         ("frobnicate", USAGE, "No such command 'frobnicate'"),
     ],

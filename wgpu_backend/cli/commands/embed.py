@@ -30,7 +30,7 @@ def embed(
     ] = None,
     settings: ModelSettings,
 ) -> None:
-    """Print the embedding of each text, then of each picture, as a JSON list, one per line."""
+    """Print embeddings of texts and pictures, a JSON list each."""
     from wgpu_backend.cli.loading import open_model
 
     if not texts and not image:
