@@ -30,7 +30,7 @@ from pathlib import Path
 from statistics import median
 
 from benchmarks.plot import Spread, picture, ratios
-from wgpu_backend.engine.loading import choose_device
+from wgpu_backend.ml.opening import choose_device
 
 OURS, VULKAN, CPU = "wgpu-backend", "llama.cpp Vulkan", "llama.cpp CPU"
 Rates = Mapping[str, float]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.host import MADE, PARTS, Measured, Stopwatch, findings
-from wgpu_backend.engine.loading import choose_device
+from wgpu_backend.ml.opening import choose_device
 
 ROOT = Path(__file__).parents[2]
 

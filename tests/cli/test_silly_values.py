@@ -26,6 +26,11 @@ WRONG = {
     "kv": ("", "f8", "F16 ", *NO_TEXT), "profile": ("", "best", *NO_TEXT),
     "implementation": ("", "webgpu", "WGPU", *NO_TEXT),
     "device": ("", "teapot", "-1", *NO_TEXT),
+    "devices": ("", "teapot", "-1", "cpu,teapot", "cpu,cpu", *NO_TEXT),
+    "n_gpu_layers": (*(value for value in NO_COUNT if value != "9" * 20), "some"),
+    "tensor_split": (*NO_NUMBER, "1,,2", "0,0", "1,-1", "1,nan", "1,inf", ","),
+    "main_gpu": (*NO_COUNT, "9"), "split_mode": ("", "row", "layers", *NO_TEXT),
+    "cluster": ("", *NO_TEXT),
     "type": ("", "q9", "f8", *NO_TEXT),
     "format": (*NO_FILE, "teapot", "text.txt", *NO_TEXT),
     "grammar": (*NO_FILE, "no.gbnf", "text.txt"),
@@ -125,10 +130,13 @@ def test_silly_values_of_an_option(
 ) -> None:
     monkeypatch.chdir(folder)
     words = [*command.split(), *GIVEN[command].replace("{}", "tiny.gguf").split()]
-    if option == "--device":
+    if option in ("--device", "--devices"):
         words = [word for word in words if word not in ("--device", "cpu")]
     if command == "logits" and option != "--tokens":
         words += ["--tokens", "1"]
+    if command == "show" and option == "--devices":
+        # Without it, a device of the environment changes nothing.
+        words.append("--plan")
     for value in values:
         expect_one_line(cli, [*words, f"{option}={value}"])
 

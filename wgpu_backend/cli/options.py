@@ -446,7 +446,7 @@ def _make_settings(
 
 def split_names(devices: str | None) -> tuple[str, ...]:
     """Return the names of devices in a text such as ``vulkan:0,cpu``."""
-    return tuple(name.strip() for name in (devices or "").split(",") if name.strip())
+    return () if devices is None else tuple(name.strip() for name in devices.split(","))
 
 
 def _parse_scaled(

@@ -241,7 +241,8 @@ class DeviceList(Sequence[DeviceInfo]):
         wanted = _ALIASES.get(wanted, wanted)
         for candidates in (self._by_id(wanted), self._by_kind(wanted), self._by_words(wanted)):
             if candidates:
-                return replace(candidates[0], id=candidates[0].id + copy)
+                best = candidates[0]
+                return replace(best, id=best.id + copy) if copy else best
         listing = "; ".join(describe(info) for info in self._infos)
         raise DeviceError(f"device {text!r}: no such device, there are {listing}")
 
