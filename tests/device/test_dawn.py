@@ -21,7 +21,7 @@ LISTED = DeviceInfo("vulkan:0", "card", api="Vulkan", pci_id="1:2", implementati
 @pytest.fixture
 def on_dawn(adapter):
     if not dawn.is_installed():
-        pytest.skip('needs the package wgpudawn: pip install "wgpu-backend[dawn]"')
+        pytest.skip('needs the package wgpudawn: pip install ".[dawn]"')
     with Device.open(adapter, implementation="dawn") as opened:
         yield opened
 
@@ -132,7 +132,7 @@ def test_the_environment_names_an_implementation(monkeypatch):
 
 def test_dawn_that_is_not_installed_is_refused(monkeypatch):
     monkeypatch.setattr(dawn, "is_installed", lambda: False)
-    with pytest.raises(DeviceError, match=r"not installed; pip install .*\[dawn\]"):
+    with pytest.raises(DeviceError, match=r"not installed; `pip install .*\[dawn\]"):
         adapters.find_adapter(LISTED, "dawn")
 
 

@@ -137,7 +137,7 @@ def find_adapter(
     if name not in (*IMPLEMENTATIONS, "auto"):
         raise DeviceError(f"{subject}: known are auto, {' and '.join(IMPLEMENTATIONS)}")
     if name == "dawn" and not dawn.is_installed():
-        raise DeviceError(f'{subject}: not installed; pip install "wgpu-backend[dawn]"')
+        raise DeviceError(f'{subject}: not installed; `pip install ".[dawn]"` in the checkout')
     if name == "auto":
         name = info.implementations[0] if info.implementations else "wgpu"
     seen = adapters(name)

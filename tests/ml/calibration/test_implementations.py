@@ -134,7 +134,7 @@ def test_a_comparison_that_crashes_is_a_warning_and_not_repeated(monkeypatch):
 @pytest.mark.gpu
 def test_both_implementations_are_measured_and_agree(full):
     if not dawn.is_installed():
-        pytest.skip('needs the package wgpudawn: pip install "wgpu-backend[dawn]"')
+        pytest.skip('needs the package wgpudawn: pip install ".[dawn]"')
     sizes = Sizes(width=256, tokens=16, layers=2, rounds=1)
     found = measure(full.info.id, "full", sizes, self_test=False)
     assert found.error < 1e-6

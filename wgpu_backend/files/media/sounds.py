@@ -284,7 +284,7 @@ def _read_with_library(name: str, file: BinaryIO, kind: str, max_seconds: float)
         # OSError: the package is installed, but libsndfile is missing.
         raise MediaError(
             f"{name}: {kind if kind != 'WAV' else 'compressed WAV'} needs the package soundfile "
-            f"({error}): pip install 'wgpu-backend[audio]', or convert the file to WAV"
+            f"({error}): `pip install '.[audio]'` in the checkout, or convert the file to WAV"
         ) from None
     damaged: type[Exception] = library.LibsndfileError
     file.seek(0)

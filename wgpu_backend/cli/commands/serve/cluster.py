@@ -107,7 +107,9 @@ class RayNodes:
             self._ray: Any = importlib.import_module("ray")
             strategies: Any = importlib.import_module("ray.util.scheduling_strategies")
         except ImportError:
-            raise UsageError("--cluster: needs Ray: pip install 'wgpu-backend[cluster]'") from None
+            raise UsageError(
+                "--cluster: needs Ray; `pip install '.[cluster]'` in the checkout"
+            ) from None
         self._affinity: Any = strategies.NodeAffinitySchedulingStrategy
         self.token = secrets.token_urlsafe(32)
         self._agents: dict[str, Any] = {}
