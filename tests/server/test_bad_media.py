@@ -271,6 +271,10 @@ def test_pictures_leave_no_memory_files_or_processes(tmp_path):
                     connection.close()
 
         send(20, 0)
+        # The server starts a spare one once a model is loaded, and keeps it.
+        end = time.monotonic() + PATIENCE
+        while held(server)["workers"] < 2 and time.monotonic() < end:
+            time.sleep(0.2)
         before = held(server)
         send(60, 100)
         end = time.monotonic() + PATIENCE
