@@ -82,5 +82,5 @@ def test_the_device_that_an_error_names_counts_as_lost() -> None:
     workers = Workers(health, lambda _, __, device: LoadSpec("p", device), 4, spare_seconds=None)
     spec = LoadSpec("p", "vulkan:1", devices=("vulkan:1", "vulkan:10"))
     for _ in range(MOST_LOSSES):
-        workers._count_loss(spec, DeviceLost("device vulkan:10 was lost"))
+        workers._count_loss(spec.devices, DeviceLost("device vulkan:10 was lost"))
     assert health.left == ["vulkan:1"]

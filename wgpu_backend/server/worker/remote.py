@@ -327,7 +327,8 @@ class Workers:
         return self._open(stored, num_ctx, gpu)
 
     def _open(self, stored: Stored, num_ctx: int | None, gpu: GpuOptions | None) -> WorkerModel:
-        name, spec = str(stored.entry.name), self.spec(stored, num_ctx, gpu)
+        name, chosen = str(stored.entry.name), self.health.choose()
+        spec = self.spec(stored, num_ctx, gpu)
         clients: list[Client] = []
 
         def register(client: Client) -> None:
@@ -338,7 +339,7 @@ class Workers:
                     raise BackendError(f"{name}: the server ends")
                 self._starting.add(client)
 
-        lost = partial(self._count_loss, spec)
+        lost = partial(self._count_loss, spec.devices or (chosen,))
         try:
             hang = self._hang_seconds
             start = self.spares.start
@@ -351,12 +352,11 @@ class Workers:
                 self._starting.difference_update(clients)
             self.spares.prepare()
 
-    def _count_loss(self, spec: LoadSpec, error: BackendError) -> None:
+    def _count_loss(self, devices: Sequence[str], error: BackendError) -> None:
         """Count the loss of a device: of several, the one that the error names."""
-        named = [name for name in spec.devices if name in str(error)]
+        named = [name for name in devices if name in str(error)]
         # The longest name: vulkan:1 is a part of vulkan:10.
-        device = max(named, key=len, default=spec.devices[0] if spec.devices else spec.device)
-        self.health.lost(device, error)
+        self.health.lost(max(named, key=len, default=devices[0]), error)
 
     def close(self) -> None:
         """Open no more models, and end those that are loading, and the spare."""
