@@ -2,6 +2,9 @@ import dataclasses
 import json
 import logging
 import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -15,6 +18,7 @@ from wgpu_backend.graph.node import Node
 from wgpu_backend.kernels import FAMILIES
 from wgpu_backend.ml.backend import BackendParams, make_executor
 from wgpu_backend.ml.calibration import self_test as module
+from wgpu_backend.ml.calibration.device_cache import one_process_at_a_time
 from wgpu_backend.ml.calibration.self_test import (
     BEFORE,
     Finding,
@@ -75,6 +79,34 @@ def test_a_pass_is_remembered(tmp_path: Path, monkeypatch) -> None:
     assert len(json.loads(cache.read_text())) == 1
     with pytest.raises(pytest.fail.Exception):
         require_trust(NumpyExecutor(), "baseline", cache)
+
+
+def test_processes_that_open_a_device_together_test_it_once(tmp_path: Path, monkeypatch) -> None:
+    def tested(*_: object) -> list[module.Finding]:
+        time.sleep(0.05)
+        runs.append(1)
+        return []
+
+    runs: list[int] = []
+    monkeypatch.setattr(module, "self_test", tested)
+    with ThreadPoolExecutor(4) as threads:
+        list(
+            threads.map(
+                partial(require_trust, NumpyExecutor()),
+                ["full", "baseline"] * 2,
+                [tmp_path / "trusted.json"] * 4,
+            )
+        )
+    assert len(runs) == 2
+    assert len(json.loads((tmp_path / "trusted.json").read_text())) == 2
+
+
+def test_a_process_that_never_ends_its_test_is_not_waited_for(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(module, "TURN_SECONDS", 0.1)
+    cache = tmp_path / "trusted.json"
+    with one_process_at_a_time(cache, 1):
+        require_trust(NumpyExecutor(), "full", cache)
+    assert len(json.loads(cache.read_text())) == 1
 
 
 @pytest.mark.parametrize("content", ["", "{", "3", '{"a": 1}'])

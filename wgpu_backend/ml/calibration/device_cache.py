@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import cast
 from uuid import uuid4
@@ -62,6 +63,35 @@ def write(path: Path | None, entries: Mapping[str, object]) -> Path:
         _take_away(part)
         raise OSError(error.errno, error.strerror, str(path)) from error
     return path
+
+
+@contextmanager
+def one_process_at_a_time(path: Path | None, seconds: float) -> Generator[None]:
+    """Wait for the other processes and threads that make an entry of a file.
+
+    Parameters
+    ----------
+    path : Path or None
+        The file; without one nothing is waited for.
+    seconds : float
+        Longest wait. After it, and where the folder allows no lock, the block runs all the same.
+    """
+    # Only the first use of a device needs it.
+    from filelock import FileLock
+
+    lock = FileLock(path.with_name(f"{path.name}.lock"), timeout=seconds) if path else None
+    try:
+        if path and lock:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            lock.acquire()
+    # A timeout is an OSError too. Some network file systems have no locks.
+    except (OSError, NotImplementedError):
+        lock = None
+    try:
+        yield
+    finally:
+        if lock:
+            lock.release()
 
 
 def _take_away(part: Path) -> None:

@@ -47,7 +47,7 @@ from wgpu_backend.kernels.cases import (
     normed_sum,
 )
 from wgpu_backend.kernels.table import FAMILIES
-from wgpu_backend.ml.calibration.device_cache import cache_file, read, write
+from wgpu_backend.ml.calibration.device_cache import cache_file, one_process_at_a_time, read, write
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.executor import Executor
 from wgpu_backend.ml.numpy_executor import NumpyExecutor
@@ -274,6 +274,8 @@ SUBGROUPS = "subgroups"
 MATRIX = "matrix units"
 # For a process that tries matrix units; drivers take seconds to compile.
 TRIAL_SECONDS = 120
+# Until another process has tested a device; then this one tests it as well.
+TURN_SECONDS = 300
 # Devices of a rasteriser that share the work: each takes a core and memory.
 MOST_DEVICES = 4
 _LOG = logging.getLogger("wgpu_backend.self_test")
@@ -435,11 +437,16 @@ def require_trust(
     path = cache or cache_file("trusted.json")
     key = device_key(executor, profile)
     verdicts = _verdicts(path)
-    if key not in verdicts:
-        verdicts[key] = _test_device(executor, path, progress or _ignore_progress)
-        # Without a writable cache, the device is tested at each start.
-        with suppress(OSError):
-            write(path, verdicts)
+    if key in verdicts:
+        return frozenset(verdicts[key])
+    with one_process_at_a_time(path, TURN_SECONDS):
+        # The process that had its turn before may have tested this device.
+        verdicts = _verdicts(path)
+        if key not in verdicts:
+            verdicts[key] = _test_device(executor, path, progress or _ignore_progress)
+            # Without a writable cache, the device is tested at each start.
+            with suppress(OSError):
+                write(path, verdicts)
     return frozenset(verdicts[key])
 
 
