@@ -203,10 +203,12 @@ def _find_lost(values: NDArray[Any], made: NDArray[Any]) -> NDArray[np.bool]:
     """Return a mask of the values that a conversion did not round to the nearest number."""
     if made.dtype.kind in "fc":
         return np.isfinite(values) & ~np.isfinite(made)
-    if "b" in (made.dtype.kind, values.dtype.kind):  # NumPy compares no bool with 2⁶⁴ - 1
+    # NumPy compares no bool with 2⁶⁴ - 1.
+    if "b" in (made.dtype.kind, values.dtype.kind):
         return np.zeros(values.shape, np.bool)
     info = np.iinfo(made.dtype.name)
-    if values.dtype.kind == "f":  # the largest of 64 bits is no float, the one after it is
+    # The largest of 64 bits is no float, the one after it is.
+    if values.dtype.kind == "f":
         inside = (values >= float(info.min)) & (values < float(info.max) + 1)
         return ~(inside & (np.trunc(values) == values))
     # NumPy compares with integers that an array cannot hold, too.

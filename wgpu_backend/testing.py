@@ -55,7 +55,8 @@ from wgpu_backend.ops.reference import get_reference
 __all__ = ["Case", "Trial", "check_graph", "check_op", "forget", "nmse", "trial", "values_of"]
 
 Array = NDArray[Any]
-LARGEST_NBYTES = 16 << 20  # of the result of a case with very many rows
+# Largest result of a case with very many rows.
+LARGEST_NBYTES = 16 << 20
 Build = Callable[[Context], Tensor]
 # Results rounded to a type: where two devices round a tie-like value differently, the square of one
 # step is 2⁻²⁰ (f16) or 2⁻¹⁴ (bf16) of the value's, in a few values of a thousand.
@@ -89,12 +90,14 @@ def nmse(got: Array, want: Array) -> float:
     """
     if got.shape != want.shape:
         return float("nan")
-    with np.errstate(invalid="ignore"):  # a cast of a signalling NaN, such as memory may hold
+    # Memory may hold a signalling NaN, whose cast warns.
+    with np.errstate(invalid="ignore"):
         a, b = got.astype(np.float64), want.astype(np.float64)
     finite = np.isfinite(b)
     if not np.array_equal(a[~finite], b[~finite], equal_nan=True):
         return float("nan")
-    with np.errstate(invalid="ignore"):  # NaN where only one side has it
+    # NaN where only one side has it.
+    with np.errstate(invalid="ignore"):
         error = float(np.sum((a[finite] - b[finite]) ** 2))
     return error / (float(np.sum(b[finite] ** 2)) or 1.0)
 
@@ -221,6 +224,7 @@ def open_executors(
 ) -> dict[str, WgpuExecutor]:
     """Open executors of a device by profile; the stack closes them."""
     made: dict[str, WgpuExecutor] = {}
+    # A new op's own kernel is under test here, so the package's kernels need no self-test.
     for profile in ("full", "baseline"):
         executor = make_executor("wgpu", BackendParams(device, profile, self_test=False))
         stack.callback(executor.close)
@@ -288,7 +292,8 @@ def _fits(trial: Trial, shapes: Shapes) -> bool:
     try:
         with Context(NumpyExecutor()) as context:
             return build(context).spec.nbytes <= LARGEST_NBYTES
-    except Exception:  # the error is reported when the case runs
+    # The error is reported when the case runs.
+    except Exception:
         return True
 
 
@@ -312,7 +317,8 @@ def _run(
         return case(problem=str(error), refused=str(error).startswith(trial.op.name))
     except BackendError as error:
         return case(problem=str(error))
-    except Exception as error:  # whatever the op's own function does
+    # Whatever the op's own function does.
+    except Exception as error:
         return case(problem=f"the op fails, {_describe_error(error)}")
     problems = dict.fromkeys((*strays, *_describe_difference(got, want, limit)))
     compared = nmse(got, want) if has_reference(trial.op) else float("nan")

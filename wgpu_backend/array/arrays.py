@@ -164,7 +164,8 @@ class Array(ArrayBase):
     # Devices and packages.
 
     def __array_namespace__(self, *, api_version: str | None = None) -> ModuleType:
-        return sys.modules[__name__.rpartition(".")[0]]  # the package, which imports this module
+        # The package, which imports this module.
+        return sys.modules[__name__.rpartition(".")[0]]
 
     def to_device(self, device: object, /, *, stream: object = None) -> Array:
         """Return an array with the same values on another device; itself if it is there already."""
@@ -181,7 +182,8 @@ class Array(ArrayBase):
         return wrap(self.node)
 
     def __deepcopy__(self, memo: object) -> Array:
-        return wrap(self.node)  # values never change, so both may share the node
+        # Values never change, so both may share the node.
+        return wrap(self.node)
 
     def __reduce__(self) -> tuple[type[Array], tuple[Any, str]]:
         # A pickle may be read where this device does not exist: the default device takes it.

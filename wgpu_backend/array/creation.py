@@ -60,7 +60,8 @@ def full(
         None is the type of the value.
     """
     wanted = extents("full", shape)
-    Spec.dense(wanted, F32)  # raises ShapeError for negative extents
+    # Raises ShapeError for negative extents.
+    Spec.dense(wanted, F32)
     from wgpu_backend.array.manipulation import astype, broadcast_to
 
     if isinstance(fill_value, ArrayBase):

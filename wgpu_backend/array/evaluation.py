@@ -66,7 +66,8 @@ def form(tree: Any) -> Any:
         return (dict, tuple((k, form(v)) for k, v in cast("dict[Any, Any]", tree).items()))
     if isinstance(tree, list | tuple):
         return (type(tree), tuple(form(v) for v in cast("list[Any]", tree)))  # pyright: ignore[reportUnknownArgumentType]
-    hash(tree)  # raises TypeError, which names the type
+    # Raises TypeError, which names the type.
+    hash(tree)
     # 1, 1.0 and True are equal keys, so the type is added. 0.0 and -0.0 are equal too, and NaN is
     # not equal to itself: their texts are the keys.
     return (type(tree), repr(tree) if isinstance(tree, float | complex) else tree)

@@ -286,7 +286,8 @@ def _search_text(text: object) -> str:
     return str(text)
 
 
-@not_at_end("devices")  # what is not kept of the adapters is released before another thread asks
+# What is not kept of the adapters is released before another thread asks.
+@not_at_end("devices")
 def Devices() -> DeviceList:
     """List what this machine can compute on, best first.
 
@@ -368,7 +369,8 @@ def open_adapter(info: DeviceInfo, adapter: wgpu.GPUAdapter, profile: Profile) -
                     required_features=[*features, MATRICES], required_limits=limits
                 )
             except RuntimeError:
-                pass  # listed and refused, see `native.MATRICES`
+                # Listed and refused, see `native.MATRICES`.
+                pass
         return adapter.request_device_sync(required_features=features, required_limits=limits)
 
 

@@ -82,7 +82,8 @@ def _load() -> Any:
             enable_toggles=[name for name in _ENABLED if name in known],
             disable_toggles=[name for name in _DISABLED if name in known],
         )
-    except RuntimeError:  # the program uses Dawn itself: its adapters come without these toggles
+    # The program uses Dawn itself: its adapters come without these toggles.
+    except RuntimeError:
         return wgpudawn
     return wgpudawn
 
@@ -101,7 +102,8 @@ def _without_chatter() -> Generator[None]:
         sys.stderr.flush()
     try:
         kept = os.dup(2)
-    except OSError:  # no standard error
+    # A process without standard error, such as pythonw.
+    except OSError:
         yield
         return
     with tempfile.TemporaryFile() as printed:
@@ -253,7 +255,8 @@ class DawnMapping:
     def start(self, buffer: Any, nbytes: int) -> None:
         """Request the first bytes, as they are after the last submission."""
         native = self._native
-        statuses: list[int] = []  # of this request alone: an older one's callback may come yet
+        # A list of this request alone: an older one's callback may still come.
+        statuses: list[int] = []
         self._statuses, self._buffer, self._nbytes = statuses, buffer, nbytes
 
         def answer(status: int, *_: object) -> None:
@@ -303,8 +306,10 @@ def pick_matrix_unit(configs: Sequence[dict[str, Any]]) -> MatrixUnit | None:
         MatrixUnit(c["m"], c["n"], c["k"], c["min_subgroup_size"])
         for c in configs
         if (c["component_type"], c["result_component_type"]) == ("f16", "f32")
-        and 32 % c["k"] == 0  # kernels bring 32 values of k at a time
-        and c["k"] % 4 == 0  # as vectors of four
+        # Kernels load 32 values of k at a time.
+        and 32 % c["k"] == 0
+        # They load vectors of four.
+        and c["k"] % 4 == 0
     ]
     return max(units, key=lambda unit: unit.m * unit.n * unit.k, default=None)
 

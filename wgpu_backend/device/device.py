@@ -116,7 +116,8 @@ class Device:
                 "rasteriser is needed; install a Vulkan driver, Mesa's lavapipe for example"
             )
         opened, adapter = find_adapter(info, implementation)
-        _direct_calls(opened, native=native)  # raises before there is anything to release
+        # Raises before there is anything to release.
+        _direct_calls(opened, native=native)
         return cls(opened, open_adapter(opened, adapter, profile), profile, native=native)
 
     def __enter__(self) -> Device:

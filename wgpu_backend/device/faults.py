@@ -19,7 +19,8 @@ from wgpu_backend.errors import BackendError, DeviceError, DeviceLost, OutOfMemo
 
 _LOG = logging.getLogger("wgpu_backend.device")
 _NOISE = re.compile(r"^(Validation Error|Caused by:|In wgpu\w+.*|)$")
-_LOST = ("device is lost", "device was lost", "[Device] is lost")  # the last is Dawn's
+# The last spelling is Dawn's.
+_LOST = ("device is lost", "device was lost", "[Device] is lost")
 _OURS = threading.local()
 _THEIRS = (
     RuntimeError,

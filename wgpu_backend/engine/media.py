@@ -281,7 +281,8 @@ class Inserted:
         picture are counted from the position after the text; text continues after the largest.
         """
         made = np.arange(start, end, dtype=np.int32)[:, None].repeat(3, axis=1)
-        offset = 0  # from places in the prompt to positions
+        # The difference between places in the prompt and positions.
+        offset = 0
         for run in (run for each in self.placed for run in each.runs):
             grid = run.rows.grid
             if grid is None:

@@ -327,6 +327,7 @@ class Upsample(Module):
     def __call__(self, x: Array) -> Array:
         """Map (n, ..., c) to (n, ... · factor, c), float32."""
         factors = self._factors(x)
+        # Whole factors need no sampling positions, and any number of axes can be repeated.
         repeats = self.mode == "nearest" and all(int(f) == f for f in factors)
         if self.mode not in _MODES[:3] or (repeats and len(factors) == 2):
             height, width = (int(n * f) for n, f in zip(x.shape[1:-1], factors, strict=True))

@@ -63,6 +63,7 @@ def attend(
     """
     parts = [q, k, v] if heads is None else [_apart(x, heads) for x in (q, k, v)]
     nodes = [_neighbours(as_floats("attend", x)) for x in parts]
+    # `scale` of 0 is a value, so None alone means the default.
     cols = nodes[0].spec.shape[-1]
     y = scaled_dot_product_attention(
         *nodes,

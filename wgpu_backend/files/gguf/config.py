@@ -28,7 +28,8 @@ _GLOBAL_PREFIXES = (
 )  # fmt: skip
 # A file has at most this many tensors, so it cannot have more layers.
 _MAX_LAYERS = 65_536
-_MAX_UINT = 2**64 - 1  # the widest integer of the format
+# The widest integer of the format.
+_MAX_UINT = 2**64 - 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -231,7 +231,8 @@ class Puller:
             except httpx2.HTTPError as error:
                 require_tls(error, name)
                 self._pause(attempt, url, error)
-        raise AssertionError  # the last pause raises
+        # The last pause raises.
+        raise AssertionError
 
     def _manifest(self, client: httpx2.Client, name: ModelName) -> Manifest:
         url = f"{registry_url(name)}/manifests/{name.tag}"
@@ -246,7 +247,8 @@ class Puller:
                 if attempt < TRIES - 1:
                     self._report(Progress(f"{name.host}: {error}; trying again"))
                 self._pause(attempt, url, error)
-        raise AssertionError  # the last pause raises
+        # The last pause raises.
+        raise AssertionError
 
     def _missing(self, layer: Layer) -> int:
         """Return the bytes of a blob that are still missing."""

@@ -459,7 +459,8 @@ class Pusher:
                     reason = str(error) or type(error).__name__
                     raise RegistryFailed(f"push: {reason}, after {TRIES} tries") from error
                 self._wait(min(2.0**attempt, 30.0))
-        raise AssertionError  # the last try raises
+        # The last try raises.
+        raise AssertionError
 
     def _check(self) -> None:
         if self._cancelled():

@@ -22,7 +22,8 @@ from wgpu_backend.ops.op import find
 
 # Rows and keys of a work group, the best first.
 SIZES = ((64, 64), (32, 32))
-MOST_COLS = 128  # of a value: its sums lie in registers
+# Most columns of a value: its sums lie in registers.
+MOST_COLS = 128
 VEC4_NBYTES = 8  # four values in f16
 
 

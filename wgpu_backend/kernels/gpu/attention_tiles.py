@@ -23,8 +23,10 @@ from wgpu_backend.ops.op import find
 
 FOLDER = "kernels/gpu"
 THREADS = 128
-CLUSTER = 8  # lanes that share rows of scores
-SUMMED = 16  # weighted values that are summed in f16
+# Lanes that share rows of scores.
+CLUSTER = 8
+# Weighted values that are summed in f16.
+SUMMED = 16
 VEC4_NBYTES = 8  # four values in f16
 # With fewer rows, or fewer tokens of a sequence, most of a tile would be empty.
 LEAST_ROWS, LEAST_TOKENS = 33, 5

@@ -32,8 +32,10 @@ IN_ROWS = Prologue("f16_rows")
 # Scales of these may be any power of two, so their weights need not fit f16.
 WIDE = (MXFP4, NVFP4, F32)
 FORMATS = tuple(dtype for dtype in WEIGHTS if dtype not in WIDE)
-ENOUGH_GROUPS = 128  # a core of a device runs each: large ones have 96 to 132
-STRIDE_NBYTES = 80  # of a row in workgroup memory, see the shader
+# A core runs one group at a time, and large devices have 96 to 132 cores.
+ENOUGH_GROUPS = 128
+# Bytes from a row to the next in workgroup memory, see the shader.
+STRIDE_NBYTES = 80
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +74,8 @@ BLOCKS = (
     Blocks(2, 2, 4, 2),
     Blocks(2, 2, 2, 2),
     Blocks(4, 1, 2, 1),
-    Blocks(2, 1, 2, 1),  # for devices with 16 KiB of workgroup memory
+    # For devices with 16 KiB of workgroup memory.
+    Blocks(2, 1, 2, 1),
 )
 
 

@@ -383,9 +383,9 @@ def conv_tiled(launch: Launch, capabilities: Capabilities) -> Launch | None:
     rows, *_, channels = weight.spec.shape
     in_groups = launch.count("group_outputs") < rows or channels % GROUP
     in_a_line = weight.spec.is_dense and weight.spec.offset % GROUP == 0
-    # A kernel by values, or a transposed convolution.
+    # A kernel that reads value by value, or a transposed convolution.
     if launch.shader or launch.choices["SPREAD"] or launch.choices["FLIPPED"]:
-        return None  # by values, or transposed
+        return None
     if in_groups or not in_a_line or rows < FEWEST_OUTPUTS or not launch.out.size:
         return None
     n = launch.count("pixels")

@@ -48,7 +48,8 @@ def _share_rows(launch: Launch, cols: int) -> Launch:
     return replace(launch, choices={**launch.choices, "WG": THREADS})
 
 
-LANES = 8  # that round a group
+# Lanes that round one group of 32 values.
+LANES = 8
 IN_Q16 = {"rounding": "kernels/gpu/lib/round_q16"}
 
 

@@ -275,7 +275,8 @@ def groups_per_part(m: int, n: int, groups: int, tile: Tile) -> int:
         0 where k stays whole: tiles are enough, or rows too short.
     """
     if not m * n:
-        return 0  # no work group has anything to do
+        # No work group has anything to do.
+        return 0
     threads = tile.threads * -(-m // tile.rows) * -(-n // tile.columns)
     parts = min(MOST_PARTS, ENOUGH_THREADS // threads, GROUP * groups // FEWEST_VALUES)
     if parts < 2:

@@ -134,6 +134,7 @@ def attend(
     """
     factor = q.shape[-1] ** -0.5 if scale is None else scale
     parts: list[Tensor] = []
+    # A batch of equal runs is one dispatch; one run after another would leave a GPU idle.
     for start, count, length in _group(runs or [q.shape[0]]):
         end = start + count * length
         shaped = [x.slice(0, start, end).reshape(count, length, *x.shape[1:]) for x in (q, k, v)]

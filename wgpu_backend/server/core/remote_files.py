@@ -152,7 +152,8 @@ def _parse_url(url: str) -> _Target:
         host = parts.hostname or ""
         # Names in other scripts; IPv6 addresses have colons, which are in no name.
         host = host if ":" in host else host.encode("idna").decode()
-    except ValueError:  # UnicodeError is one
+    # UnicodeError is one.
+    except ValueError:
         raise _FetchError("is no URL") from None
     if parts.scheme not in _PORTS:
         raise _FetchError(f"scheme {parts.scheme[:20]!r}, needs http or https")

@@ -105,6 +105,7 @@ def parse_gbnf(text: str, named: Mapping[str, int], count: int) -> dict[str, Nod
     return rules
 
 
+# Literals, classes and comments come first in the pattern, as a < inside of one begins no name.
 _NAMES = re.compile(
     r'"(?:\\.|[^"\\])*"|\[(?:\\.|[^\]\\])*\]|#[^\r\n]*|(<(?!\[)[^>\x00]*>)', re.DOTALL
 )
@@ -119,6 +120,7 @@ def invert_ranges(ranges: Ranges) -> Ranges:
     """Return the ranges of all code points outside of these ranges."""
     out: list[tuple[int, int]] = []
     begin = 0
+    # An empty range past the end closes the last gap.
     for low, high in [*ranges, (LAST + 1, LAST + 1)]:
         if low > begin:
             out.append((begin, low - 1))
@@ -189,6 +191,7 @@ class _Reader:
             self._skip(_BLANK_LINES)
             self.places[name] = place
             found[name] = self._alternatives(_BLANK)
+            # A rule ends with its line; only inside parentheses may it go on.
             self._match(_END, "an item, | or the end of the line")
             self._skip(_BLANK_LINES)
         return found
@@ -262,6 +265,7 @@ class _Reader:
         return least, most
 
     def _count(self) -> int:
+        # `int` refuses texts of more than 4,300 digits.
         digits = self._match(_INT, "a number of times").lstrip("0") or "0"
         if len(digits) > 6 or int(digits) > MOST_TIMES:
             raise self.make_error(f"{digits[:20]} times, needs at most {MOST_TIMES}")
@@ -305,11 +309,13 @@ class _Reader:
         members: list[tuple[int, int]] = []
         while self._char() != "]":
             low = high = self._code("the closing ]")
+            # A hyphen before the closing bracket is a member.
             if self._char() == "-" and self._text[self._at + 1 : self._at + 2] != "]":
                 self._at += 1
                 high = self._code("the end of the range")
             members.append((low, high))
         self._at += 1
+        # In llama.cpp, neither [] nor [^] consumes a character.
         if not members:
             return EMPTY
         ranges = _normalize(members)
@@ -373,6 +379,7 @@ def _require_no_left_recursion(rules: Mapping[str, Node], reader: _Reader) -> No
     first = {name: [*_leftmost(body, empty)] for name, body in rules.items()}
     done: set[str] = set()
     for root in rules:
+        # Depth-first without recursion: a grammar may have thousands of rules in a chain.
         path, under = [root], {root}
         waiting = [iter(first[root])]
         while waiting and root not in done:
@@ -403,6 +410,7 @@ def _has_empty(body: Node) -> bool:
 def _may_be_empty(item: Node, empty: set[str]) -> bool:
     if isinstance(item, Repeat):
         return item.least == 0 or _may_be_empty(item.item, empty)
+    # Only one level of references, as llama.cpp looks no further.
     return item.name in empty if isinstance(item, Ref) else _has_empty(item)
 
 

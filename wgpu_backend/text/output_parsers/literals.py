@@ -137,7 +137,8 @@ def _unescape_all(text: str) -> str:
 class Notation(ABC):
     """A parser of values; each method takes a place, and returns a value and the place after it."""
 
-    passing = re.compile(r"\s*+")  # text between values
+    # White space between values, without backtracking.
+    passing = re.compile(r"\s*+")
     comma = re.compile(r"\s*+(,\s*+)?")
 
     def __init__(self, text: str) -> None:

@@ -270,6 +270,7 @@ class LibraryTokenizer:
 
     def _encode_typed(self, text: str, backend: Tokenizer) -> list[int]:
         """Return the ids of a stretch that a user typed, without control tokens."""
+        # Nearly all texts have no control tokens, and the second encoding is for those that do.
         ids = backend.encode(text, add_special_tokens=False).ids
         if self._control.isdisjoint(ids):
             return ids
@@ -350,7 +351,9 @@ class _Matcher:
 
     def __init__(self, tokens: Iterable[tuple[Step, str, int]]) -> None:
         given = [(flags, text, number) for flags, text, number in tokens if text]
+        # Longer than every token, so that it equals none.
         unknown = "?" * (1 + max((len(text) for _, text, _ in given), default=0))
+        # A word-level model leaves a stretch between added tokens whole, as an unknown word.
         self._backend = Tokenizer(models.WordLevel({unknown: 0}, unk_token=unknown))
         self._ids: dict[int, int] = {}
         for flags, text, number in given:
@@ -432,6 +435,7 @@ def build_tokenizer(tokenizer: Step) -> Tokenizer:
     except BaseException as error:
         if not is_library_failure(error):
             raise
+        # The library does not say which section it refuses, so each is tried with a tiny model.
         for name in _SECTIONS:
             _try_section(tokenizer, name)
         name = "model" if _try_sections({"model": tokenizer.get("model")}) else "added_tokens"

@@ -178,6 +178,7 @@ def _make_request(fields: Fields, spaces: Namespaces) -> CompletionRequest:
     reasoning = Fields(fields.get("reasoning", dict) or {}, _REASONING, "reasoning.")
     effort = reasoning.text("effort") or None
     messages = read_messages(fields)
+    # After the messages, so that an item's own mistake is reported first.
     if not fields.get("input", str, list):
         raise RequestError(400, "input: needs at least one item")
     completion_request = CompletionRequest(
@@ -277,10 +278,12 @@ async def _make_events(
     async with state.using(asked.name) as loaded:
         answer, items = await begin_completion(loaded, asked.request), Items(asked.spaces)
         async for output in answer:
+            # Not earlier: a request that fails before it has output gets an HTTP status.
             for kind in () if began else ("response.created", "response.in_progress"):
                 yield {"type": kind, "response": head}
             began = True
             extra = asked.pace.get_fields(len(answer.request.tokens), output)
+            # OpenAI has no event for the progress of a prompt, and clients skip unknown fields.
             if output.reading is not None and extra:
                 yield {"type": "response.in_progress", "response": head, **extra}
             items.add_logprobs(output.logprobs)
@@ -333,6 +336,7 @@ class Namespaces:
             name: object = inner.get("name")
             if not isinstance(name, str) or not name:
                 raise RequestError(400, f"tools: {space[:40]}: needs functions with names")
+            # Templates have one level of names.
             joined = join_name(space, name)
             self._apart[joined] = space, name
             self.tools.append({**inner, "name": joined})
@@ -388,6 +392,7 @@ class Items:
         if not text:
             return []
         events: list[Item] = []
+        # An answer may switch between thoughts and text; each switch is an item of its own.
         if self._open is None or self._open["type"] != kind:
             events += [*self.close(), *self._begin_item(kind, inner)]
         assert self._open is not None
@@ -418,6 +423,7 @@ class Items:
         item = {"id": _make_id("function_call"), "type": "function_call", **call}
         at = {"output_index": len(self.done)}
         where = {"item_id": item["id"], **at}
+        # The parser yields whole calls, so a call is begun and ended in the same step.
         began = {**item, "status": "in_progress", "arguments": ""}
         kind = "response.function_call_arguments"
         self.done.append({**item, "status": "completed", "arguments": arguments})
@@ -543,6 +549,7 @@ def _convert_output(item: Fields, found: list[ChatMessage]) -> ChatMessage:
         "tool_call_id": call,
         "content": _read_content(item, "output"),
     }
+    # Some templates write the function's name beside its result, which the item does not have.
     calls = [each for message in found for each in message.get("tool_calls", ())]
     names = [each["function"]["name"] for each in calls if each["id"] == call]
     return {**message, "name": names[-1]} if names else message
