@@ -51,7 +51,9 @@ def tower_table() -> str:
     for kinds in files.values():
         projectors = [name for kind in kinds for name in found[kind]]
         owners = sorted({name for projector in projectors for name in classes[projector]})
-        cells = (_models(kinds[0]), kinds[0].modality, _code(projectors), _code(owners))
+        has_video = kinds[0].prepare_video is not tower.Tower.prepare_video
+        taken = f"{kinds[0].modality}{', video' if has_video else ''}"
+        cells = (_models(kinds[0]), taken, _code(projectors), _code(owners))
         rows.append(f"| {' | '.join(cells)} |")
     head = ["| models | input | `clip.projector_type` | classes of folders |", "|---|---|---|---|"]
     return "\n".join([*head, *sorted(rows)])

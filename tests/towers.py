@@ -5,11 +5,12 @@
 
 The models are the tiny random ones of ``../shared/tools/tiny_towers.py``: a checkpoint, llama.cpp's
 model and mmproj, and Ollama's one file, each with what transformers makes of a prompt with one
-picture and one with two. With `--make` those that are not in the folder are made, by a Python that
-has what the tool's header asks for. Figures are NMSE (sum of squared differences by sum of
-squares); one in red missed its limit. `greedy` is the number of tokens, of 16, that `generate` and
-an engine of two requests choose as transformers does (tests/data/make_tower_greedy.py), or where
-its tokens were not made, as passes over the whole text do.
+picture and one with two, and of a video for Qwen's models. With `--make` those that are not in the
+folder are made, by a Python that has what the tool's header asks for. Figures are NMSE (sum of
+squared differences by sum of squares); one in red missed its limit. `greedy` is the number of
+tokens, of 16, that `generate` and an engine of two requests choose as transformers does
+(tests/data/make_tower_greedy.py), or where its tokens were not made, as passes over the whole text
+do.
 """
 
 from __future__ import annotations
@@ -30,26 +31,33 @@ from rich.console import Console
 from rich.table import Table
 
 import wgpu_backend as wb
-from wgpu_backend.engine.media import STAND_IN
+from tests.data.tower_weights import frames
+from wgpu_backend.engine.media import STAND_IN, Part
 from wgpu_backend.testing import nmse
 
 CHOOSER = Path(__file__).parent / "data" / "make_tower_greedy.py"
+FILMER = Path(__file__).parent / "data" / "make_tower_videos.py"
+VIDEO = "video"
 TOOL = Path(__file__).parents[2] / "shared" / "tools" / "tiny_towers.py"
 FOLDER = Path(tempfile.gettempdir()) / "wgpu-backend-towers"
 LIMIT = 1e-9
 GREEDY = 16
 FILES = ("model.gguf", "hf", "ollama.gguf")
 # What mmproj and Ollama's files leave out, where the tiny models differ from published ones.
-LEFT_OUT = {"gemma4": {"most": 70, "is_causal": True}, "llama4": {"most": 9}}
+LEFT_OUT = {
+    "qwen2.5-vl": {"pace": 4},
+    "gemma4": {"most": 70, "is_causal": True},
+    "llama4": {"most": 9},
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A model's folder, one of its files, and the number of pictures."""
+    """A model's folder, one of its files, and the number of pictures, or ``video``."""
 
     folder: Path
     file: str
-    pictures: int
+    pictures: int | str
 
     def load(self, device: str) -> wb.LanguageModel:
         mmproj = self.folder / "mmproj.gguf" if self.file == "model.gguf" else None
@@ -63,35 +71,42 @@ class Case:
 
     @property
     def prompt(self) -> str:
+        if self.pictures == VIDEO:
+            return str(self.reference("text"))
         told = json.loads((self.folder / "reference.json").read_text(encoding="utf-8"))
         return told["prompts"][str(self.pictures)]
 
     @property
-    def images(self) -> list[Path]:
-        files = [self.folder / f"picture{i}.png" for i in range(self.pictures)]
-        return [] if self.sounds else files
-
-    @property
-    def sounds(self) -> list[Path]:
-        files = [self.folder / f"sound{i}.wav" for i in range(self.pictures)]
-        return files if files[0].exists() else []
+    def parts(self) -> list[Part]:
+        if not isinstance(self.pictures, int):
+            # As in tests/data/make_tower_videos.py.
+            return [Part("video", frames(5, 140, 196), 3.0)]
+        kind, name = "audio", "sound{}.wav"
+        if not (self.folder / name.format(0)).exists():
+            kind, name = "image", "picture{}.png"
+        return [Part(kind, self.folder / name.format(i)) for i in range(self.pictures)]
 
     @property
     def tokens(self) -> list[int]:
         """Transformers' tokens after the prompt; empty if they were not made."""
+        if self.pictures == VIDEO:
+            return self.reference("tokens").tolist()
         file = self.folder / "greedy.json"
         if not file.exists():
             return []
         return json.loads(file.read_text(encoding="utf-8"))[str(self.pictures)]
 
     def reference(self, name: str) -> np.ndarray:
+        if self.pictures == VIDEO:
+            with np.load(self.folder / "video.npz") as arrays:
+                return arrays[name]
         with np.load(self.folder / "reference.npz") as arrays:
             return arrays[f"p{self.pictures}.{name}"]
 
 
 def tokens_differ(model: wb.LanguageModel, case: Case) -> int | None:
     """Tokens that differ from transformers'; None if there are more or fewer of them."""
-    prompt = model._raw_prompt(case.prompt, case.images, case.sounds)
+    prompt = model.towers.raw(model.prompter, case.prompt, case.parts)
     ids, media = case.reference("input_ids"), case.reference("media")
     if len(prompt.tokens) != len(ids):
         return None
@@ -106,7 +121,7 @@ def is_row(ids: np.ndarray, media: np.ndarray) -> np.ndarray:
 
 def figures(model: wb.LanguageModel, case: Case) -> dict[str, float]:
     """NMSE of rows and logits, tokens that differ, and equal greedy tokens."""
-    prompt = model._raw_prompt(case.prompt, case.images, case.sounds)
+    prompt = model.towers.raw(model.prompter, case.prompt, case.parts)
     ids, media = case.reference("input_ids"), case.reference("media")
     embeds = case.reference("embeds")
     embeds = embeds[is_row(ids, media)[media]] if len(embeds) == media.sum() else embeds
@@ -116,10 +131,9 @@ def figures(model: wb.LanguageModel, case: Case) -> dict[str, float]:
     made["embeds"] = nmse(rows, embeds.reshape(rows.shape)) if same else float("inf")
     differ = tokens_differ(model, case)
     made["tokens"] = float("inf") if differ is None else differ
-    logits, wanted = (
-        model.logits(case.prompt, images=case.images, audio=case.sounds),
-        case.reference("logits"),
-    )
+    inserted = model.towers.insert(prompt.placed)
+    logits = model._rows("logits", prompt.tokens, model._logits, 1 << 20, inserted=inserted)
+    wanted = case.reference("logits")
     made["logits"] = nmse(logits, wanted) if logits.shape == wanted.shape else float("inf")
     made["greedy"] = min(greedy(model, prompt, case.tokens))
     return made
@@ -172,14 +186,18 @@ def ready(options: argparse.Namespace) -> Iterator[Path]:
             if subprocess.run(command, stdout=subprocess.DEVNULL, check=False).returncode:
                 Console(stderr=True).print(f"{name}: the tool could not make it")
                 continue
-            subprocess.run([options.make, CHOOSER, folder], stdout=subprocess.DEVNULL, check=False)
+            makers = [CHOOSER, FILMER] if name.startswith("qwen") and "vl" in name else [CHOOSER]
+            for maker in makers:
+                made = [options.make, maker, folder]
+                subprocess.run(made, stdout=subprocess.DEVNULL, check=False)
         if any((folder / name).exists() for name in ("picture0.png", "sound0.wav")):
             yield folder
 
 
 def cases(folder: Path) -> Iterator[Case]:
     with np.load(folder / "reference.npz") as arrays:
-        there = [count for count in (1, 2) if f"p{count}.embeds" in arrays]
+        there: list[int | str] = [count for count in (1, 2) if f"p{count}.embeds" in arrays]
+    there += [VIDEO] if (folder / "video.npz").exists() else []
     for file in FILES:
         if (folder / file).exists():
             yield from (Case(folder, file, count) for count in there)

@@ -5,22 +5,27 @@ keys have RoPE by row and column; four patches become one row. Bai et al. 2025, 
 Technical Report", §2.1: most layers attend within windows, with RMS norms and gates. Bai et al.
 2025, "Qwen3-VL Technical Report", §2: position embeddings are added, and rows of some layers are
 added after the first layers of the language model (DeepStack: Meng et al. 2024, §3).
+
+A video is a list of frames. Two consecutive frames become one grid of rows, and attention stays
+within it. Qwen2-VL counts grids in time, Qwen2.5-VL scales these positions by seconds, and Qwen3-VL
+writes the time of each grid as text before it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from math import isqrt
+from math import isqrt, prod
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from wgpu_backend import nn
+from wgpu_backend.errors import OptionError
 from wgpu_backend.ml.backend import Backend
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.tensor import Tensor
-from wgpu_backend.nn.tower import Media, Rows, Tower, make_media, projector
+from wgpu_backend.nn.tower import Grid, Media, Rows, Tower, make_media, projector
 from wgpu_backend.nn.vision.blocks import (
     EncoderLayer,
     LayerSizes,
@@ -31,11 +36,16 @@ from wgpu_backend.nn.vision.blocks import (
 )
 from wgpu_backend.nn.vision.positions import aligned_weights, resize_table
 from wgpu_backend.nn.vision.processing import (
+    Filter,
+    Size,
     colour_statistics,
+    fit_frames,
     fit_pixels,
     list_places,
     normalise,
+    normalise_fused,
     resize,
+    resize_coarsely,
     split_patches,
 )
 
@@ -43,6 +53,8 @@ from wgpu_backend.nn.vision.processing import (
 EPS = 1e-6
 # Limits of the published processor, in squares of 28 x 28 pixels.
 FEWEST, MOST = 4, 1280
+FRAMES = 2  # that the convolution over patches takes
+VIDEO = "<|video_pad|>"
 
 
 @projector("qwen2vl_merger")
@@ -53,6 +65,8 @@ class Qwen2Vision(Tower):
     around = ("<|vision_start|>", "<|vision_end|>")
     norm: ClassVar[type[nn.Norm]] = nn.LayerNorm
     activation: ClassVar[str] = "gelu_quick"
+    # Limits on the pixels of a frame of a video, in squares of 28 x 28.
+    frame_limits: ClassVar[tuple[int, int]] = (128 * 28**2, 768 * 28**2)
 
     patches: nn.Linear = nn.weight("v.patch_embd", "width", "patch_values")
     second_frame: Tensor = nn.weight("v.patch_embd.weight.1", "width", "patch_values")
@@ -75,6 +89,8 @@ class Qwen2Vision(Tower):
         self.patch_values, self.joined = 3 * self.patch**2, self.square**2 * self.width
         self.fewest = keys.uint("vision.image_min_pixels", FEWEST * 28**2)
         self.most = keys.uint("vision.image_max_pixels", MOST * 28**2, at_least=self.step**2)
+        self.frame_fewest = keys.uint("vision.video_min_pixels", self.frame_limits[0])
+        self.frame_most = keys.uint("vision.video_max_pixels", self.frame_limits[1])
         self.statistics = colour_statistics(keys)
         self.post_norm = nn.weight("v.post_ln", "width", kind=self.norm(EPS), needed=True)
         super().__init__(backend)
@@ -85,16 +101,57 @@ class Qwen2Vision(Tower):
         size = fit_pixels(source.shape[:2], self.step, self.fewest, self.most)
         values = normalise(resize(source, *size), *self.statistics)
         patches = split_patches(values, self.patch, merge=self.square)
-        rows, columns, each, _ = patches.shape
-        places = list_places(rows, columns, self.square).reshape(2, rows * columns, each)
-        order = self.order(rows, columns)
+        rows, columns = patches.shape[:2]
+        arrays = {"patches": self._reorder(patches), **self._arrays(rows, columns)}
+        return make_media(arrays, [Rows(rows * columns, (1, rows, columns))])
+
+    def prepare_video(self, frames: Sequence[NDArray[Any]], fps: float) -> Media:
+        """Resize frames to whole squares of patches, and pair them; the last may be repeated."""
+        size = self.fit_video(frames[0].shape[:2], len(frames))
+        # The published processor of videos resizes with torchvision, that of pictures with Pillow.
+        patches = [
+            split_patches(
+                normalise_fused(resize_coarsely(frame, *size, Filter.BICUBIC), *self.statistics),
+                self.patch,
+                merge=self.square,
+            )
+            for frame in frames
+        ]
+        rows, columns = patches[0].shape[:2]
+        patches += patches[-1:] * (-len(patches) % FRAMES)
+        ordered = [self._reorder(each) for each in patches]
         arrays = {
-            # The shape keeps rows and columns, since it is the key of a recorded graph.
-            "patches": patches.reshape(rows * columns, each, -1)[order].reshape(patches.shape),
-            "places": np.ascontiguousarray(places[:, order]).reshape(2, -1),
+            "patches": np.stack(ordered[::FRAMES]),
+            "later": np.stack(ordered[1::FRAMES]),
+            **self._arrays(rows, columns, len(patches) // FRAMES),
+        }
+        around = f"{self.around[0]}{VIDEO}{self.around[1]}"
+        layout = self.lay_out((len(patches) // FRAMES, rows, columns), len(frames), fps)
+        return make_media(arrays, layout, (around, VIDEO))
+
+    def fit_video(self, size: Size, frames: int) -> Size:
+        """Return the size of a video's frames."""
+        return fit_pixels(size, self.step, self.frame_fewest, self.frame_most)
+
+    def lay_out(self, grid: Grid, frames: int, fps: float) -> list[str | Rows]:
+        """Return the layout of a video's rows in the prompt."""
+        return [self.around[0], Rows(prod(grid), grid), self.around[1]]
+
+    def _reorder(self, patches: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Return the squares of patches of a picture in the order of `order`."""
+        rows, columns, each, _ = patches.shape
+        order = self.order(rows, columns)
+        # The shape keeps rows and columns, since it is the key of a recorded graph.
+        return patches.reshape(rows * columns, each, -1)[order].reshape(patches.shape)
+
+    def _arrays(self, rows: int, columns: int, frames: int = 1) -> dict[str, NDArray[Any]]:
+        """Return the graph inputs that depend on a picture's shape alone."""
+        places = list_places(rows, columns, self.square).reshape(2, rows * columns, -1)
+        ordered = places[:, self.order(rows, columns)].reshape(2, -1)
+        return {
+            "places": np.tile(ordered, (1, frames)),
             **self.tables(rows * self.square, columns * self.square),
         }
-        return make_media(arrays, [Rows(rows * columns, (1, rows, columns))])
 
     def order(self, rows: int, columns: int) -> NDArray[np.intp]:
         """Return the raster index of each square, in the order in which the tower encodes them."""
@@ -106,23 +163,36 @@ class Qwen2Vision(Tower):
 
     def encode(self, context: Context, inputs: Mapping[str, Tensor]) -> Tensor:
         """Return a row for each square of patches, in raster order."""
-        rows, columns = inputs["patches"].shape[:2]
-        patches = inputs["patches"].reshape(-1, self.patch_values)
+        whole = inputs["patches"]
+        *frames, rows, columns, _, _ = whole.shape
+        first = whole.reshape(-1, self.patch_values)
         # The convolution takes two frames; a still picture is both.
-        x = self.patches(patches, self.second_frame.linear(patches, None))
+        second = inputs.get("later", whole).reshape(-1, self.patch_values)
+        x = self.patches(first, self.second_frame.linear(second, None))
         x = self.add_positions(x, inputs)
         rotate = rotation_at(inputs["places"], self.sizes.head)
-        return self.run_layers(x, rotate, rows, columns)
+        return self.run_layers(x, rotate, (prod(frames), rows, columns))
 
     def add_positions(self, x: Tensor, inputs: Mapping[str, Tensor]) -> Tensor:
         """Add position embeddings to the patches, if the tower has any."""
         return x
 
-    def run_layers(self, x: Tensor, rotate: Rotate, rows: int, columns: int) -> Tensor:
-        """Run the layers over (patches, width), and join squares: (rows · columns, cols)."""
+    def run_layers(self, x: Tensor, rotate: Rotate, grid: Grid) -> Tensor:
+        """Run the layers over (patches, width), and join squares: (frames · rows · columns, cols).
+
+        Parameters
+        ----------
+        grid : (int, int, int)
+            Pairs of frames, and rows and columns of squares.
+        """
+        frames = self.frames(grid)
         for layer in self.layers:
-            x = layer(x, rotate)
+            x = layer(x, rotate, frames)
         return self.merge(x)
+
+    def frames(self, grid: Grid) -> list[int]:
+        """Return the patches of each pair of frames."""
+        return [grid[1] * grid[2] * self.square**2] * grid[0]
 
     def merge(self, x: Tensor) -> Tensor:
         """Normalise patches, and join those of each square."""
@@ -147,17 +217,24 @@ class Qwen25Vision(Qwen2Vision):
             each = keys.uint("vision.n_wa_pattern", 0)
             self.whole = {i for i in range(count) if each == 0 or (i + 1) % each == 0}
         self.window = max(keys.uint("vision.window_size", 112) // self.step, 1)
+        self.pace = keys.uint("vision.tokens_per_second", 2)
 
     def order(self, rows: int, columns: int) -> NDArray[np.intp]:
         """Return the raster index of each square, window by window."""
         return split_windows(rows, columns, self.window)[0]
 
-    def run_layers(self, x: Tensor, rotate: Rotate, rows: int, columns: int) -> Tensor:
+    def lay_out(self, grid: Grid, frames: int, fps: float) -> list[str | Rows]:
+        """Return the layout of a video's rows, with positions in time by seconds."""
+        step = float(np.float32(self.pace) * np.float32(FRAMES / fps))
+        return [self.around[0], Rows(prod(grid), grid, step), self.around[1]]
+
+    def run_layers(self, x: Tensor, rotate: Rotate, grid: Grid) -> Tensor:
         """Run the layers over patches in window order; the joined squares are in raster order."""
-        order, runs = split_windows(rows, columns, self.window)
+        order, runs = split_windows(*grid[1:], self.window, grid[0])
         lengths = [length * self.square**2 for length in runs]
+        frames = self.frames(grid)
         for i, layer in enumerate(self.layers):
-            x = layer(x, rotate, () if i in self.whole else lengths)
+            x = layer(x, rotate, frames if i in self.whole else lengths)
         # The language model expects raster order.
         back = np.argsort(order).astype(np.int32)
         return self.merge(x).rows(x.context.from_numpy(back))
@@ -184,6 +261,8 @@ class Qwen3Vision(Qwen2Vision):
     """Qwen3-VL's tower, with position embeddings, and rows for layers of the language model."""
 
     activation = "gelu"
+    # For all frames of a video together.
+    frame_limits = (4 * 32**2, 24576 * 32**2)
 
     positions: Tensor = nn.weight("v.position_embd.weight")
 
@@ -214,13 +293,36 @@ class Qwen3Vision(Qwen2Vision):
     def add_positions(self, x: Tensor, inputs: Mapping[str, Tensor]) -> Tensor:
         """Add the position embeddings, resized to the picture."""
         table = self.positions.reshape(self.side, self.side, self.width)
-        return x.add(resize_table(table, inputs["by_row"], inputs["by_column"], self.square))
+        made = resize_table(table, inputs["by_row"], inputs["by_column"], self.square)
+        # The frames of a video have the same ones.
+        return x.reshape(-1, *made.shape).add(made).reshape(*x.shape)
 
-    def run_layers(self, x: Tensor, rotate: Rotate, rows: int, columns: int) -> Tensor:
+    def fit_video(self, size: Size, frames: int) -> Size:
+        """Return the size of a video's frames, limited by the pixels of all."""
+        if frames < FRAMES:
+            raise OptionError(f"video: {frames} frame, this model needs at least {FRAMES}")
+        return fit_frames(size, self.step, self.frame_fewest, self.frame_most, frames)
+
+    def lay_out(self, grid: Grid, frames: int, fps: float) -> list[str | Rows]:
+        """Return the layout of a video's rows: the time of each pair of frames, and its rows."""
+        times = [i / fps for i in range(frames)]
+        times += times[-1:] * (-frames % FRAMES)
+        made: list[str | Rows] = []
+        for pair in range(grid[0]):
+            middle = (times[FRAMES * pair] + times[FRAMES * pair + FRAMES - 1]) / 2
+            made += [
+                f"<{middle:.1f} seconds>{self.around[0]}",
+                Rows(prod(grid[1:]), (1, *grid[1:])),
+            ]
+            made.append(self.around[1])
+        return made
+
+    def run_layers(self, x: Tensor, rotate: Rotate, grid: Grid) -> Tensor:
         """Run the layers, and concatenate the joined squares of the last and some other layers."""
         parts: list[Tensor] = []
+        frames = self.frames(grid)
         for i, layer in enumerate(self.layers):
-            x = layer(x, rotate)
+            x = layer(x, rotate, frames)
             if i in self.mergers:
                 parts.append(self.mergers[i](x))
         return _put_side_by_side([self.merge(x), *parts])

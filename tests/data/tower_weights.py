@@ -66,3 +66,8 @@ def write_tokenizer(folder):
     (folder / "vocab.json").write_text(json.dumps(vocabulary))
     (folder / "merges.txt").write_text("\n".join(["#version: 0.2", *merges, ""]))
     (folder / "tokenizer_config.json").write_text(json.dumps(given))
+
+
+def frames(count, height, width):
+    """Return frames of a video in which `picture` moves to the right."""
+    return [np.roll(picture(height, width), 5 * i, 1) for i in range(count)]

@@ -1,6 +1,7 @@
 """Pictures in prompts: a tiny Llama with Gemma 3's tower beside it, whose rows see each other."""
 
 import gc
+import shutil
 import weakref
 
 import numpy as np
@@ -8,7 +9,14 @@ import pytest
 
 import wgpu_backend as wb
 from tests.builders import tiny_model
-from tests.models.test_vision_towers import GEMMA3, WIDTH, gemma3_weights
+from tests.models.test_vision_towers import (
+    GEMMA3,
+    Q_WIDTH,
+    QWEN_KEYS,
+    WIDTH,
+    gemma3_weights,
+    qwen_weights,
+)
 from tests.models.towers import write_mmproj
 from wgpu_backend.engine.media import STAND_IN, Illustrations, Inserted, Placed, Run, place
 from wgpu_backend.engine.towers import Graphs
@@ -170,6 +178,35 @@ def test_chat_with_parts_and_with_a_list(model):
         assert made == model.tokenizer.decode(wanted)
 
 
+def test_chat_with_a_video(folder, tmp_path):
+    """Qwen2-VL's tower, with a language model that has no axes of positions."""
+    shutil.copy(folder / "model.gguf", tmp_path / "model.gguf")
+    weights = qwen_weights(2)
+    weights["mm.2.weight"] = np.resize(weights["mm.2.weight"], (64, 4 * Q_WIDTH))
+    weights["mm.2.bias"] = np.zeros(64)
+    keys = {**QWEN_KEYS[2], "vision.projection_dim": 64, "vision.video_min_pixels": 28 * 28}
+    write_mmproj(tmp_path / "mmproj.gguf", keys, weights)
+    still = np.zeros((28, 28, 3), np.uint8)
+    with wb.load(tmp_path / "model.gguf", device="cpu", kv_dtype="f32") as loaded:
+
+        def ask(**part):
+            made = {"type": "video", **part}
+            text = {"type": "text", "text": "the"}
+            loaded.chat([{"role": "user", "content": [made, text]}], num_predict=2)
+            return loaded.stats.prompt_tokens + loaded.stats.reused_tokens
+
+        before = ask(video=[still, RED[:28, :28]])
+        # The third frame is a grid of its own.
+        rows = loaded.towers.get("image").prepare(still).rows
+        assert ask(video=[still, RED[:28, :28], still], fps=1.5) - before == rows
+        with pytest.raises(MediaError, match="frame 1 has 40 x 30 pixels, frame 0 has 28 x 28"):
+            ask(video=[still, BLUE])
+        with pytest.raises(MediaError, match="video: str, needs a list of pictures"):
+            ask(video="a.mp4")
+        with pytest.raises(OptionError, match="fps: 'fast'"):
+            ask(video=[still], fps="fast")
+
+
 def test_a_spelled_marker_in_a_message_is_text(model):
     """Only a raw prompt has markers: in messages a picture has a place of its own."""
     text = model.chat("the <__media__> in", options=GREEDY, num_predict=3)
@@ -271,9 +308,9 @@ def test_messages_keep_their_other_parts():
     assert shown.messages[1]["name"] == "n"
     assert "images" not in shown.messages[1]
     template = "{% for part in message.content %}{% if part.type == 'image' %}<pic>{% endif %}"
-    messages, markers, numbers = shown.spell(shown.messages[2:], template, "<pic>")
+    messages, markers, numbers = shown.spell(shown.messages[2:], template, [("<pic>",)])
     assert (messages, markers, numbers) == (shown.messages[2:], ["<pic>"], [2])
-    messages, markers, numbers = shown.spell(shown.messages, "{{ message.content }}", "<pic>")
+    messages, markers, numbers = shown.spell(shown.messages, "{{ message.content }}", [("<pic>",)])
     assert numbers == [0, 1, 2]
     assert messages[1]["content"] == f"{markers[0]}{markers[1]}a"
 
@@ -286,7 +323,7 @@ def test_results_of_tools_are_texts_with_markers():
     shown = Illustrations(
         [{"role": "user", "content": [one, asked]}, {"role": "tool", "content": [two, asked]}]
     )
-    (user, result), markers, numbers = shown.spell(shown.messages, template, "<image>")
+    (user, result), markers, numbers = shown.spell(shown.messages, template, [("<image>",)])
     assert user["content"] == [{"type": "image", "number": 0}, asked]
     assert isinstance(result["content"], str)
     [marker] = [each for each in markers if each in result["content"]]

@@ -225,7 +225,8 @@ class Answers:
         messages : sequence of mappings
             Each with ``role`` and ``content``; a plain text is a message of the user. Contents may
             have parts: ``{"type": "text", "text": …}`` and ``{"type": "image", "image": …}`` with a
-            path, bytes, Pillow image or array. A message may instead have a list of ``images``.
+            path, bytes, Pillow image or array. A message may instead have a list of ``images``. A
+            part ``{"type": "video", "video": [...], "fps": 2}`` has a list of pictures of one size.
         stream, options, num_predict, stop, format
             See `generate`.
         tools, documents, chat_template_kwargs

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from secrets import token_hex
 from typing import Any, cast
 
@@ -26,8 +27,10 @@ from wgpu_backend.nn.transformer import EMBEDDINGS
 from wgpu_backend.text.tokenizer import Tokenizer
 
 Message = Mapping[str, object]
-PART_KINDS = ("text", "image", "audio")
+PART_KINDS = ("text", "image", "audio", "video")
 """Types of the parts of a message."""
+FPS = 2.0
+"""Frames in a second of a video that does not say it: the rate at which Qwen's models sample."""
 MARKER = "<__media__>"
 """The text that stands for a picture or a sound in raw prompts of any model, as in llama.cpp."""
 STAND_IN = 1 << 62
@@ -49,6 +52,12 @@ class TowerRules:
 
 
 Prepared = tuple[Media, Tower | TowerRules]
+
+
+def get_markers(prepared: Prepared) -> tuple[str, ...]:
+    """Return the texts that a chat template may write for a picture, a sound or a video."""
+    media, tower = prepared
+    return media.markers or (tower.placeholder,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +180,8 @@ def place(
     for (media, tower), marker, after in zip(prepared, pieces[1::2], pieces[2::2], strict=True):
         runs: list[Run] = []
         stand_ins = make_stand_ins(media)
-        before, after_it = ("", "") if marker == tower.placeholder else tower.around
+        is_whole = bool(media.markers) or marker == tower.placeholder
+        before, after_it = ("", "") if is_whole else tower.around
         waiting += before
         first = 0
         for part in media.layout:
@@ -289,9 +299,12 @@ class Inserted:
                 continue
             first, last = max(run.start, start), min(run.end, end)
             if first < last:
-                own = np.indices(grid, np.int32).reshape(3, -1).T + (run.start + offset)
+                own = np.indices(grid, np.int32).reshape(3, -1).T
+                own[:, 0] = own[:, 0].astype(np.float32) * np.float32(run.rows.step)
+                own = own + (run.start + offset)
                 made[first - start : last - start] = own[first - run.start : last - run.start]
-            step = max(grid) - run.rows.count
+            time = int(np.float32(grid[0] - 1) * np.float32(run.rows.step)) + 1
+            step = max(time, *grid[1:]) - run.rows.count
             offset += step
             made[max(run.end - start, 0) :] += step
         return made
@@ -321,18 +334,21 @@ class TowerRows:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A picture or a sound of a message.
+    """A picture, a sound or a video of a message.
 
     Parameters
     ----------
     kind : str
-        ``image`` or ``audio``.
+        ``image``, ``audio`` or ``video``.
     source : object
-        A path, bytes or an array.
+        A path, bytes or an array; of a video, a list of them.
+    fps : object
+        Frames in a second of a video.
     """
 
     kind: str
     source: object
+    fps: object = FPS
 
 
 # The marker of a picture's number in a rendered conversation, which no user can guess.
@@ -347,8 +363,9 @@ class Illustrations:
     Parameters
     ----------
     messages : sequence of mappings
-        Their content may have parts ``{"type": "image", "image": …}`` and ``{"type": "audio",
-        "audio": …}``. A message may also have Ollama's list of ``images``, which precede its text.
+        Their content may have parts ``{"type": "image", "image": …}``, ``{"type": "audio",
+        "audio": …}`` and ``{"type": "video", "video": […], "fps": 2}``. A message may also have
+        Ollama's list of ``images``, which precede its text.
 
     Attributes
     ----------
@@ -387,15 +404,15 @@ class Illustrations:
             source = cast("Message", part).get(kind)
             if source is None:
                 raise OptionError(f"a part of type {kind!r} has no {kind!r}, needs its data")
-            made.append(self._take(kind, source))
+            made.append(self._take(kind, source, cast("Message", part).get("fps", FPS)))
         # A message with images only has no part for text.
         if listed is None and not content:
             made.pop()
         rest = {key: value for key, value in message.items() if key != "images"}
         return {**rest, "content": made}
 
-    def _take(self, kind: str, source: object) -> Message:
-        self.parts.append(Part(kind, source))
+    def _take(self, kind: str, source: object, fps: object = FPS) -> Message:
+        self.parts.append(Part(kind, source, fps))
         return {"type": kind, "number": len(self.parts) - 1}
 
     def count(self, messages: Sequence[Message]) -> int:
@@ -405,7 +422,7 @@ class Illustrations:
         return sum(_kind(part) is not None for each in lists for part in each)
 
     def spell(
-        self, messages: Sequence[Message], template: str, placeholder: str | None
+        self, messages: Sequence[Message], template: str, placeholders: Sequence[Sequence[str]]
     ) -> tuple[list[Message], list[str], list[int]]:
         """Return messages that a template can render, and the markers of pictures in its output.
 
@@ -415,8 +432,8 @@ class Illustrations:
             Some of `self.messages`.
         template : str
             The template's source.
-        placeholder : str or None
-            Token that the template should write for a part.
+        placeholders : sequence of sequences of str
+            For each part the texts of which the template should write one.
 
         Returns
         -------
@@ -427,9 +444,9 @@ class Illustrations:
             Number of each part, in order.
         """
         reads = _READS_PARTS.search(template) is not None
-        own = reads and placeholder is not None and placeholder in template
+        own = reads and all(any(text in template for text in texts) for texts in placeholders)
         numbers: list[int] = []
-        markers = [placeholder] if own and placeholder else []
+        markers = [*dict.fromkeys(chain.from_iterable(placeholders))] if own else []
         made: list[Message] = []
         for message in messages:
             content = message.get("content")
@@ -461,7 +478,7 @@ def _kind(part: object) -> str | None:
     if not isinstance(part, Mapping):
         return None
     kind = cast("Message", part).get("type")
-    return kind if kind in ("image", "audio") else None
+    return kind if kind in PART_KINDS[1:] else None
 
 
 def place_raw(
@@ -495,8 +512,7 @@ def place_in_chat(
         See `Prompter.render`.
     """
     source = "" if prompter.template is None else prompter.template.source
-    placeholder = prepared[0][1].placeholder if prepared else None
-    spelled, markers, numbers = shown.spell(messages, source, placeholder)
+    spelled, markers, numbers = shown.spell(messages, source, [*map(get_markers, prepared)])
     text = prompter.render(spelled, kinds=PART_KINDS, **inputs)
     wanted = [prepared[number] for number in numbers]
     if not wanted:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -16,6 +17,7 @@ from wgpu_backend.engine.media import (
     Placed,
     Prompt,
     TowerRows,
+    get_markers,
     place_raw,
 )
 from wgpu_backend.engine.prompt import Prompter
@@ -40,6 +42,12 @@ Item = TypeVar("Item")
 Alone = Callable[[Callable[[], Item]], Item]
 _NAMES = {"image": "pictures", "audio": "sound"}
 _Key = tuple[tuple[str, tuple[int, ...], str], ...]
+
+
+def _check_fps(fps: object) -> float:
+    if isinstance(fps, bool) or not isinstance(fps, int | float) or not 0 < fps < 1e6:
+        raise OptionError(f"fps: {fps!r}, needs a number above 0: frames in a second of a video")
+    return float(fps)
 
 
 def _run(act: Callable[[], Item]) -> Item:
@@ -204,7 +212,7 @@ class Towers:
         return [MARKER, *(self.get(modality).placeholder for modality in self.modalities)]
 
     def prepare(self, part: Part) -> tuple[Media, Tower]:
-        """Read and prepare a picture or a sound.
+        """Read and prepare a picture, a sound or a video.
 
         Raises
         ------
@@ -214,17 +222,21 @@ class Towers:
             See `get`.
         """
         # Imported here: a server imports this module, and reads no pictures itself.
-        from wgpu_backend.files.media.pictures import read_pixels
+        from wgpu_backend.files.media.pictures import read_frames, read_pixels
 
-        tower = self.get(part.kind)
+        tower = self.get("image" if part.kind == "video" else part.kind)
         source: Any = part.source
+        if part.kind == "video":
+            return tower.prepare_video(read_frames(source), _check_fps(part.fps)), tower
         if part.kind == "image":
             return tower.prepare(read_pixels(source)), tower
         return tower.prepare(load_sound(source)), tower
 
     def raw(self, prompter: Prompter, text: str, parts: Sequence[Part]) -> Prompt:
         """Tokenize a raw prompt with pictures and sounds; see `place_raw`."""
-        return place_raw(prompter, text, [self.prepare(part) for part in parts], self.markers)
+        prepared = [self.prepare(part) for part in parts]
+        own = chain.from_iterable(map(get_markers, prepared))
+        return place_raw(prompter, text, prepared, [*dict.fromkeys([*self.markers, *own])])
 
     def insert(self, placed: Sequence[Placed]) -> Inserted:
         """Return the inputs that replace a prompt's stand-ins, with no rows encoded yet."""

@@ -20,7 +20,7 @@ from typing import Any, ClassVar, Literal, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from wgpu_backend.errors import ModelError
+from wgpu_backend.errors import ModelError, OptionError
 from wgpu_backend.files.gguf.config import Config
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.tensor import Tensor
@@ -42,10 +42,13 @@ class Rows:
     grid : (int, int, int) or None
         Rows in time, height and width, for models whose RoPE has a position for each. None for
         positions like those of text.
+    step : float
+        Positions in time from one frame of a grid to the next; their sum is rounded down.
     """
 
     count: int
     grid: Grid | None = None
+    step: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,11 +63,15 @@ class Media:
         Texts with control tokens, and the rows between them: the replacement of a placeholder.
     digest : bytes
         Digest of `arrays` and `layout`, the key of cached prefixes.
+    markers : tuple of str
+        Texts that chat templates write for it, if they are not the tower's placeholder. The layout
+        then also has the texts around it.
     """
 
     arrays: Mapping[str, Array]
     layout: Sequence[str | Rows]
     digest: bytes
+    markers: tuple[str, ...] = ()
 
     @property
     def rows(self) -> int:
@@ -72,14 +79,16 @@ class Media:
         return sum(part.count for part in self.layout if isinstance(part, Rows))
 
 
-def make_media(arrays: Mapping[str, Array], layout: Sequence[str | Rows]) -> Media:
+def make_media(
+    arrays: Mapping[str, Array], layout: Sequence[str | Rows], markers: tuple[str, ...] = ()
+) -> Media:
     """Make a `Media` with its digest."""
     # The layout counts as well: it decides between which tokens the rows are.
     whole = hashlib.sha256(repr([*layout]).encode())
     for name, array in arrays.items():
         whole.update(f"{name} {array.dtype} {array.shape}".encode())
         whole.update(np.ascontiguousarray(array).tobytes())
-    return Media(arrays, layout, whole.digest())
+    return Media(arrays, layout, whole.digest(), markers)
 
 
 class Tower(FileModule, ABC):
@@ -141,6 +150,26 @@ class Tower(FileModule, ABC):
         OptionError
             The picture is too small or too narrow, or the sound is too long.
         """
+
+    def prepare_video(self, frames: Sequence[Array], fps: float) -> Media:
+        """Prepare a video on the host; most towers take none.
+
+        Parameters
+        ----------
+        frames : sequence of (height, width, 3), u8
+            Pictures of one size, at equal intervals.
+        fps : float
+            Frames in a second.
+
+        Raises
+        ------
+        OptionError
+            The tower takes no videos, or these frames do not fit it.
+        """
+        raise OptionError(
+            f"video: projector {self.kinds[0]!r} takes no videos, needs a model such as Qwen2-VL; "
+            "send frames as pictures"
+        )
 
     @abstractmethod
     def encode(self, context: Context, inputs: Mapping[str, Tensor]) -> Tensor:

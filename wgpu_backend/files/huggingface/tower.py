@@ -58,6 +58,8 @@ class TowerFamily:
         Prefixes of the tower's tensors; the first that fits is removed.
     names : Names
         Names in mmproj files by names without the root, ``*`` for the number of a layer.
+    video : Settings
+        The settings of the processor of videos, empty if there are none.
     useless : str
         A regular expression of tensors that are not used.
     defaults : mapping of str to object
@@ -71,6 +73,7 @@ class TowerFamily:
         "vision_tower.", "model.multi_modal_projector.", "multi_modal_projector.",
     )  # fmt: skip
     names: ClassVar[Names]
+    video: Settings = Settings("", {})
     useless: ClassVar[str] = r"position_ids$|inv_freq$"
     defaults: ClassVar[Mapping[str, object]] = {}
 
@@ -263,6 +266,8 @@ def open_tower_folder(path: Path) -> Folder | None:
     if not kinds:
         return None
     families = [kind(settings, read_processor(path, kind.section)) for kind in kinds]
+    for family in families:
+        family.video = read_processor(path, "video")
     weights = Weights(path)
     try:
         values: dict[str, Values] = {}
@@ -304,6 +309,7 @@ def _header(keys: Mapping[str, Value], values: Mapping[str, Values]) -> Header:
 
 
 _PROCESSORS = {
+    "video": ("video_preprocessor_config.json", "video_processor"),
     "vision": ("preprocessor_config.json", "image_processor"),
     "audio": ("preprocessor_config.json", "feature_extractor"),
 }
@@ -318,4 +324,7 @@ def read_processor(path: Path, section: str) -> Settings:
         if found.values:
             return found
     alone = path / name
+    if section == "video" and not alone.exists():
+        # As transformers reads older folders.
+        return read_processor(path, "vision")
     return Settings(str(alone), read_json(alone) if alone.exists() else {})

@@ -8,6 +8,7 @@ from __future__ import annotations
 import io
 import os
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -21,12 +22,54 @@ Source = str | os.PathLike[str] | bytes | Image.Image | NDArray[Any]
 _FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF")
 MAX_PIXELS = 1 << 26
 """The most pixels of an image: in RGB they take 200 MB."""
+MAX_FRAMES = 768
+"""The most frames of a video: as many as Qwen's processors sample."""
+MAX_FRAME_PIXELS = 1 << 28
+"""The most pixels of a video: in RGB they take 800 MB."""
 _WHITE = (255, 255, 255)
 
 
 def read_pixels(source: Source) -> NDArray[np.uint8]:
     """Return the pixels of a picture: (height, width, 3). Errors are those of `load_picture`."""
     return np.asarray(load_picture(source))
+
+
+def read_frames(sources: object) -> list[NDArray[np.uint8]]:
+    """Return the frames of a video that is a list of pictures: (height, width, 3) each.
+
+    Parameters
+    ----------
+    sources : sequence of what `load_picture` takes, or (frames, height, width, 3)
+
+    Raises
+    ------
+    MediaError
+        It is no list, it is empty or too long, its pictures differ in size, or one cannot be read.
+    """
+    if not isinstance(sources, list | tuple | np.ndarray):
+        raise MediaError(
+            f"video: {type(sources).__name__}, needs a list of pictures; decode a file to frames"
+        )
+    listed = cast("Sequence[Source]", sources)
+    if not 0 < len(listed) <= MAX_FRAMES:
+        raise MediaError(f"video: {len(listed)} frames, needs 1 to {MAX_FRAMES}; leave out some")
+    frames: list[NDArray[np.uint8]] = []
+    for number, source in enumerate(listed):
+        frame = read_pixels(source)
+        height, width = frame.shape[:2]
+        if frames and frame.shape != frames[0].shape:
+            first = frames[0].shape
+            raise MediaError(
+                f"video: frame {number} has {width} x {height} pixels, frame 0 has {first[1]} x "
+                f"{first[0]}; needs frames of one size"
+            )
+        if width * height * len(listed) > MAX_FRAME_PIXELS:
+            raise MediaError(
+                f"video: {len(listed)} frames of {width} x {height} pixels, at most "
+                f"{MAX_FRAME_PIXELS} pixels are read; make them smaller or fewer"
+            )
+        frames.append(frame)
+    return frames
 
 
 def load_picture(source: Source) -> Image.Image:

@@ -310,7 +310,7 @@ def rotation_at(
 
 
 def split_windows(
-    rows: int, columns: int, side: int
+    rows: int, columns: int, side: int, frames: int = 1
 ) -> tuple[np.ndarray[tuple[int], np.dtype[np.intp]], list[int]]:
     """Return the order of a picture's squares by attention windows, and the windows' sizes.
 
@@ -320,11 +320,14 @@ def split_windows(
         Squares of the picture.
     side : int
         Squares along the side of a window; those at the right and lower edge may be smaller.
+    frames : int
+        Frames of a video, each with windows of its own.
 
     Returns
     -------
-    order : (squares,), int
-        Squares, numbered by rows, window by window. Windows of one size follow each other.
+    order : (frames · squares,), int
+        Squares, numbered by rows, window by window. Windows of one size in a frame follow each
+        other.
     runs : list of int
         Squares of each window.
     """
@@ -336,7 +339,8 @@ def split_windows(
     ]
     # Windows do not depend on each other, so that they may be in any order.
     parts.sort(key=len, reverse=True)
-    return np.concatenate(parts), [len(part) for part in parts]
+    order = np.concatenate(parts) + rows * columns * np.arange(frames)[:, None]
+    return order.ravel(), [len(part) for part in parts] * frames
 
 
 __all__ = [

@@ -254,6 +254,8 @@ def fit_pixels(size: Size, multiple: int, fewest: int, most: int) -> Size:
 def fit_frames(size: Size, multiple: int, fewest: int, most: int, frames: int = 2) -> Size:
     """Return `fit_pixels`, but with the pixels of all frames counted, as GLM-4V does.
 
+    Qwen3-VL does the same with videos. Limits are compared with the frames rounded to pairs.
+
     Raises
     ------
     OptionError
@@ -263,7 +265,8 @@ def fit_frames(size: Size, multiple: int, fewest: int, most: int, frames: int = 
         scale = max(multiple / size[0], multiple / size[1])
         size = int(size[0] * scale), int(size[1] * scale)
     require_even(size)
-    return _bounded(size, (frames * size[0], size[1]), multiple, fewest, most, frames, least=0)
+    pairs = 2 * round(frames / 2)
+    return _bounded(size, (frames * size[0], size[1]), multiple, fewest, most, pairs, least=0)
 
 
 def is_large(size: Size, multiple: int, least: int, most: float) -> bool:

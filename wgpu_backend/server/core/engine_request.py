@@ -291,7 +291,9 @@ def _render(
     """Return the prompt of a conversation."""
     prompter = loaded.model.prompter
     kwargs = make_template_variables(loaded.defaults, request, think, get_template(loaded))
-    given = prompter.check_messages(conversation([*(request.messages or ())]), PART_KINDS)
+    # A list of pictures as a video has no form in any API.
+    kinds = [kind for kind in PART_KINDS if kind != "video"]
+    given = prompter.check_messages(conversation([*(request.messages or ())]), kinds)
     shown = Illustrations(given)
     messages = shown.messages
     optional = len(shown.parts) - shown.count(messages[-1:]) if request.truncate else 0

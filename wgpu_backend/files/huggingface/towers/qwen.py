@@ -82,21 +82,22 @@ class Qwen2Tower(TowerFamily):
     }  # fmt: skip
 
     def keys(self) -> dict[str, Value]:
-        """Return the sizes, and the limits of the processor."""
+        """Return the sizes, and the limits of the processors of pictures and videos."""
         made: dict[str, Value] = {
             "vision.attention.layer_norm_epsilon": 1e-6,
             "vision.spatial_merge_size": self.own.uint("spatial_merge_size"),
             **self.sizes(),
         }
-        size = self.processor.section("size")
-        for key, edge, old in (
-            ("image_min_pixels", "shortest_edge", "min_pixels"),
-            ("image_max_pixels", "longest_edge", "max_pixels"),
-        ):
-            if edge in size:
-                made[f"vision.{key}"] = size.uint(edge)
-            elif old in self.processor:
-                made[f"vision.{key}"] = self.processor.uint(old)
+        for kind, processor in (("image", self.processor), ("video", self.video)):
+            size = processor.section("size")
+            for key, edge, old in (
+                ("min_pixels", "shortest_edge", "min_pixels"),
+                ("max_pixels", "longest_edge", "max_pixels"),
+            ):
+                if edge in size:
+                    made[f"vision.{kind}_{key}"] = size.uint(edge)
+                elif old in processor:
+                    made[f"vision.{kind}_{key}"] = processor.uint(old)
         return made
 
     def sizes(self) -> dict[str, Value]:
@@ -116,7 +117,7 @@ class Qwen25Tower(Qwen2Tower):
     defaults: ClassVar[Mapping[str, object]] = {
         "depth": 32, "hidden_size": 3584, "intermediate_size": 3420, "num_heads": 16,
         "patch_size": 14, "spatial_merge_size": 2, "window_size": 112,
-        "fullatt_block_indexes": [7, 15, 23, 31],
+        "fullatt_block_indexes": [7, 15, 23, 31], "tokens_per_second": 4,
     }  # fmt: skip
 
     def sizes(self) -> dict[str, Value]:
@@ -124,6 +125,7 @@ class Qwen25Tower(Qwen2Tower):
         return {
             "vision.fullatt_block_indexes": np.array(self.own.uints("fullatt_block_indexes")),
             "vision.window_size": self.own.uint("window_size"),
+            "vision.tokens_per_second": self.own.uint("tokens_per_second"),
         }
 
 
