@@ -9,7 +9,7 @@ compile raises there.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Generator, Sequence
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from pathlib import Path
@@ -35,6 +35,7 @@ from wgpu_backend.ml.backend import (
     backend_on,
 )
 from wgpu_backend.ml.executor import Executor
+from wgpu_backend.ml.opening import OpenDevice
 from wgpu_backend.ml.placed_executor import PlacedExecutor
 from wgpu_backend.ml.placement import Placement, PlacementOptions
 from wgpu_backend.ml.wgpu.dry_run import make_dry_run
@@ -80,6 +81,7 @@ def load(
     control_vectors: Given | Sequence[Given] = (),
     control_layers: tuple[int, int] | None = None,
     mmproj: str | Path | None = None,
+    openers: Mapping[str, OpenDevice] | None = None,
 ) -> LanguageModel:
     """Load a model.
 
@@ -138,6 +140,8 @@ def load(
     mmproj : str, Path or None
         File or folder of the model's tower for pictures or sound. None to look in the model's own
         file or folder, then for an ``mmproj*.gguf`` in its folder, when the first picture comes.
+    openers : mapping of str to callable, or None
+        Functions that open devices of other machines, by their ids in `placement`.
 
     Returns
     -------
@@ -157,6 +161,7 @@ def load(
         device,
         devices,
         placement,
+        elsewhere=openers or (),
         gpu_layers=gpu_layers,
         tensor_split=tensor_split,
         main_gpu=main_gpu,
@@ -184,7 +189,7 @@ def load(
             progress=shares.report_test,
             implementation=implementation,
         )
-        backend = backend_on(file, lambda: placed.open(params))
+        backend = backend_on(file, lambda: placed.open(params, openers))
         try:
             require_fitting(backend.file, loras, vectors, control_layers)
             model = _load_model(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import cast
@@ -17,7 +17,7 @@ from wgpu_backend.files.huggingface.folder import open_model_file
 from wgpu_backend.graph.capabilities import DeviceInfo, Kind
 from wgpu_backend.ml.backend import BackendMemory, BackendParams, DeviceMemory, make_executor
 from wgpu_backend.ml.executor import Executor
-from wgpu_backend.ml.opening import choose_device, open_placed
+from wgpu_backend.ml.opening import OpenDevice, choose_device, open_placed
 from wgpu_backend.ml.placement import (
     HOST,
     HOST_SPEED,
@@ -83,12 +83,15 @@ class DeviceChoice:
         device: DeviceName | None = None,
         devices: Sequence[DeviceName] | None = None,
         placement: PlacementOptions | Placement | None = None,
+        elsewhere: Collection[str] = (),
         **layers: object,
     ) -> DeviceChoice:
         """Check the arguments of `wgpu_backend.load`.
 
         Parameters
         ----------
+        elsewhere : collection of str
+            Ids in a `Placement` that are devices of other machines.
         **layers : object
             Arguments of `make_options`.
 
@@ -112,7 +115,7 @@ class DeviceChoice:
         elif given or devices is not None:
             placement = make_options(**layers)
         if devices is None and isinstance(placement, Placement):
-            devices = placement.devices
+            devices = [name for name in placement.devices if name not in elsewhere] or None
         found = find_devices(devices if device is None else [device])
         # With their free memory known, a model that fits no single GPU can be placed on several.
         if device is placement is None and found[0].kind not in _NOT_GPUS:
@@ -137,10 +140,12 @@ class Placed:
     placement: Placement | None = None
     tied: bool = False
 
-    def open(self, params: BackendParams) -> Executor:
-        """Open the devices."""
+    def open(
+        self, params: BackendParams, openers: Mapping[str, OpenDevice] | None = None
+    ) -> Executor:
+        """Open the devices; see `open_placed`."""
         if self.placement is not None and len(self.placement.devices) > 1:
-            return open_placed(self.placement, params, tied=self.tied)
+            return open_placed(self.placement, params, tied=self.tied, openers=openers)
         first = self.devices[0].id
         if self.placement is not None:
             first = self.placement.devices[self.placement.output]

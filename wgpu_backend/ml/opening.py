@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 
 from wgpu_backend.graph.capabilities import DeviceInfo, Profile
@@ -43,7 +43,17 @@ def open_executor(
     return make_executor(kind, BackendParams(info, profile, fusion=fusion, exact=exact))
 
 
-def open_placed(placement: Placement, params: BackendParams, *, tied: bool = False) -> Executor:
+OpenDevice = Callable[[BackendParams], Executor]
+"""A function that opens a device which is not among this machine's."""
+
+
+def open_placed(
+    placement: Placement,
+    params: BackendParams,
+    *,
+    tied: bool = False,
+    openers: Mapping[str, OpenDevice] | None = None,
+) -> Executor:
     """Open the devices of a placement: a plain executor for one, a `PlacedExecutor` for several.
 
     Parameters
@@ -52,6 +62,8 @@ def open_placed(placement: Placement, params: BackendParams, *, tied: bool = Fal
         Options of each device.
     tied : bool
         See `PlacedExecutor`.
+    openers : mapping of str to callable
+        Functions that open the devices of these ids, as on other machines.
 
     Raises
     ------
@@ -64,6 +76,9 @@ def open_placed(placement: Placement, params: BackendParams, *, tied: bool = Fal
     tested: set[str] = set()
     try:
         for name in placement.devices:
+            if openers and name in openers:
+                children.append(openers[name](params))
+                continue
             kind, info = choose_device(name)
             # Another device on an adapter takes the verdict of the first.
             adapter = split_copy(info.id)[0]

@@ -39,6 +39,7 @@ from wgpu_backend.ml.executor import (
     sum_by_name,
     write_inputs,
 )
+from wgpu_backend.ml.numpy_executor import NumpyExecutor
 from wgpu_backend.ml.partition import Home, Partition
 from wgpu_backend.ml.placement import Placement
 
@@ -345,7 +346,7 @@ class PlacedRecorded:
                 arrays[name][...] = to_stored(run.values(source)[place], part.dtypes[name])
             for name, state in part.states.items():
                 arrays[name][...] = executor.state_copy(state, part.device)
-            run.take(index, part.recorded.replay(), known=child.info.kind == "cpu")
+            run.take(index, part.recorded.replay(), known=isinstance(child, NumpyExecutor))
         except BaseException as error:
             run.error = executor.fail(error, part.device)
 
@@ -611,7 +612,7 @@ class PlacedExecutor:
         """Release the bytes of a storage that was collected; never waits."""
         # Arrays of NumPy are freed with their last reference; buffers know their device.
         if isinstance(handle, tuple):
-            next(c for c in self.children if c.info.kind != "cpu").drop(handle)
+            next(c for c in self.children if not isinstance(c, NumpyExecutor)).drop(handle)
 
     def cached_nbytes(self, keep: int | None = None) -> int:
         """Return the released bytes kept for reuse, after reducing them to `keep`."""

@@ -182,14 +182,19 @@ class FileRange:
         First byte and number of bytes.
     """
 
-    __slots__ = ("_file", "_offset", "_subject", "nbytes")
+    __slots__ = ("_file", "_subject", "nbytes", "offset")
 
     def __init__(self, file: FileBytes, subject: str, offset: int, nbytes: int) -> None:
-        self._file, self._subject, self._offset, self.nbytes = file, subject, offset, nbytes
+        self._file, self._subject, self.offset, self.nbytes = file, subject, offset, nbytes
+
+    @property
+    def path(self) -> Path:
+        """The path of the file."""
+        return self._file.path
 
     def read_into(self, out: memoryview, offset: int) -> None:
         """Fill `out` with the bytes from `offset` of the range on; raises like `FileBytes` does."""
-        self._file.read_into(self._subject, out, self._offset + offset)
+        self._file.read_into(self._subject, out, self.offset + offset)
 
 
 class HeldRange:

@@ -8,6 +8,9 @@ anything is started (HMAC, RFC 2104, over two nonces)::
     server    nonce, HMAC("server", both nonces)
     node      HMAC("node", both nonces), process id of the worker
 
+A worker has a ticket instead of the token, with which it may open stages on other nodes: a name,
+and the HMAC of it. The name begins its nonce.
+
 The data are not encrypted: the network between nodes has to be private.
 """
 
@@ -32,6 +35,7 @@ from wgpu_backend.server.worker.frames import Message
 _LOG = logging.getLogger("wgpu_backend.cluster")
 GREETING = b"wgpu-backend cluster 1\n"
 _NONCE, _PROOF = 32, hashlib.sha256().digest_size
+_TICKET = 16
 _PID = struct.Struct("<I")
 SHORTEST_TOKEN = 16
 HANDSHAKE_SECONDS = 5.0
@@ -65,6 +69,16 @@ def check_token(token: str) -> bytes:
             f"cluster: the token has {len(token)} characters, needs at least {SHORTEST_TOKEN}"
         )
     return token.encode()
+
+
+def make_ticket(token: str) -> str:
+    """Return a new ticket, which the nodes of a cluster take instead of its token."""
+    name = secrets.token_bytes(_TICKET)
+    return name.hex() + _sign(token.encode(), name).hex()
+
+
+def _sign(token: bytes, name: bytes) -> bytes:
+    return hmac.digest(token, b"ticket" + name, "sha256")
 
 
 def _prove(token: bytes, who: bytes, *nonces: bytes) -> bytes:
@@ -139,9 +153,9 @@ class Listener:
         try:
             with sock:
                 sock.settimeout(HANDSHAKE_SECONDS)
-                nonces = self._check(sock)
-                worker = self._start(sock)
-                sock.sendall(_prove(self._token, b"node", *nonces) + _PID.pack(worker.pid))
+                key, nonces = self._check(sock)
+                worker = self._start(sock, "process" if key == self._token else "stage")
+                sock.sendall(_prove(key, b"node", *nonces) + _PID.pack(worker.pid))
         except (OSError, BackendError) as error:
             _LOG.warning("cluster: a connection was refused: %s", error)
             if worker is not None:
@@ -153,20 +167,22 @@ class Listener:
             with self._lock:
                 self._workers.discard(worker)
 
-    def _check(self, sock: socket.socket) -> tuple[bytes, bytes]:
+    def _check(self, sock: socket.socket) -> tuple[bytes, tuple[bytes, bytes]]:
+        """Return the token or the key of a ticket, whichever was proved, and both nonces."""
         own = secrets.token_bytes(_NONCE)
         sock.sendall(GREETING + own)
         theirs, proof = _receive(sock, _NONCE), _receive(sock, _PROOF)
-        if not hmac.compare_digest(proof, _prove(self._token, b"server", own, theirs)):
-            raise BackendError("it does not have the cluster's token")
-        return own, theirs
+        for key in (self._token, _sign(self._token, theirs[:_TICKET])):
+            if hmac.compare_digest(proof, _prove(key, b"server", own, theirs)):
+                return key, (own, theirs)
+        raise BackendError("it does not have the cluster's token")
 
-    def _start(self, sock: socket.socket) -> subprocess.Popen[bytes]:
+    def _start(self, sock: socket.socket, program: str) -> subprocess.Popen[bytes]:
         _watch_peer(sock)
         with self._lock:
             if self._closed:
                 raise BackendError("the node ends")
-            worker = start_process(sock, "process")
+            worker = start_process(sock, program)
             self._workers.add(worker)
             return worker
 
@@ -183,8 +199,13 @@ class Listener:
             worker.kill()
 
 
-def connect(address: Address, token: str) -> tuple[socket.socket, int]:
+def connect(address: Address, token: str, *, ticket: bool = False) -> tuple[socket.socket, int]:
     """Connect to a node, which starts a worker; return the socket and the worker's process id.
+
+    Parameters
+    ----------
+    ticket : bool
+        Whether `token` is a ticket, which starts a stage.
 
     Raises
     ------
@@ -192,15 +213,18 @@ def connect(address: Address, token: str) -> tuple[socket.socket, int]:
         The node does not answer, has another token, or is no node.
     """
     name, key = f"cluster: node {address[0]}:{address[1]}", check_token(token)
+    begin = b""
+    if ticket:
+        begin, key = (bytes.fromhex(part) for part in (token[: 2 * _TICKET], token[2 * _TICKET :]))
     try:
-        sock = socket.create_connection(address, HANDSHAKE_SECONDS)
+        sock = socket.create_connection((address[0], address[1]), HANDSHAKE_SECONDS)
     except OSError as error:
         raise WorkerLost(f"{name}: {error}") from None
     try:
         greeting = _receive(sock, len(GREETING))
         if greeting != GREETING:
             raise WorkerLost(f"{name}: greets with {greeting!r}, needs {GREETING!r}")
-        theirs, own = _receive(sock, _NONCE), secrets.token_bytes(_NONCE)
+        theirs, own = _receive(sock, _NONCE), begin + secrets.token_bytes(_NONCE - len(begin))
         sock.sendall(own + _prove(key, b"server", theirs, own))
         proof, pid = _receive(sock, _PROOF), _PID.unpack(_receive(sock, _PID.size))[0]
         if not hmac.compare_digest(proof, _prove(key, b"node", theirs, own)):

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import hashlib
-import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
 from wgpu_backend.errors import ModelError, WorkerLost
 from wgpu_backend.files.store.stored import Stored
+from wgpu_backend.server.cluster.files import digest_file
 from wgpu_backend.server.cluster.link import Address, RemoteChannel
 from wgpu_backend.server.cluster.replicas import ClusterModel
 from wgpu_backend.server.core.model_api import ModelInterface
@@ -20,8 +19,6 @@ from wgpu_backend.server.worker.client import HANG_SECONDS, Client
 from wgpu_backend.server.worker.messages import LoadSpec
 from wgpu_backend.server.worker.remote import WorkerModel, open_worker
 
-_BLOB = re.compile(r"sha256-([0-9a-f]{64})")
-_PIECE = 1 << 20
 MakeSpec = Callable[[Stored, int | None], LoadSpec]
 
 
@@ -73,44 +70,6 @@ class Nodes(Protocol):
             The cluster does not answer, or has no node with an adapter.
         """
         ...
-
-
-@lru_cache(256)
-def _digest(path: str, size: int, changed: int) -> str:
-    found = hashlib.sha256()
-    with Path(path).open("rb") as file:
-        while piece := file.read(_PIECE):
-            found.update(piece)
-    return found.hexdigest()
-
-
-def digest_file(path: str) -> str:
-    """Return the SHA-256 of a file; of a blob of a store the one that its name states."""
-    named = _BLOB.fullmatch(Path(path).name)
-    if named is not None:
-        return named[1]
-    facts = Path(path).stat()
-    return _digest(path, facts.st_size, facts.st_mtime_ns)
-
-
-def find_copy(path: str, digest: str, folders: Sequence[Path]) -> str | None:
-    """Return this machine's copy of another machine's file.
-
-    Parameters
-    ----------
-    path : str
-        Path of the file on the other machine; a file at the same path counts if it is the same.
-    digest : str
-        SHA-256 of the file, in hexadecimal.
-    folders : sequence of Path
-        Folders with blobs of a store (``sha256-…``), or with files of the same name.
-    """
-    blobs = (folder / f"sha256-{digest}" for folder in folders)
-    same = (folder / Path(path).name for folder in folders)
-    for each in (*blobs, Path(path), *same):
-        if each.is_file() and digest_file(str(each)) == digest:
-            return str(each)
-    return None
 
 
 class ClusterOpener:

@@ -6,7 +6,7 @@ import logging
 import signal
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from io import BufferedReader
 from itertools import groupby
 from queue import Empty, Queue
@@ -71,9 +71,7 @@ class EventSender:
 
     def send_logs(self) -> None:
         """Send this process's log records to the server from now on."""
-        logger = logging.getLogger("wgpu_backend")
-        logger.addHandler(_LogSender(self))
-        logger.setLevel(logging.INFO)
+        send_logs(self.send)
 
     def close(self) -> None:
         """Send the waiting messages, unless the server has stopped reading."""
@@ -101,18 +99,23 @@ class EventSender:
         return None
 
 
+def send_logs(send: Callable[[Message], None]) -> None:
+    """Send this process's log records from now on."""
+    logger = logging.getLogger("wgpu_backend")
+    logger.addHandler(_LogSender(send))
+    logger.setLevel(logging.INFO)
+
+
 class _LogSender(logging.Handler):
     """A log handler that sends records to the server."""
 
-    def __init__(self, sender: EventSender) -> None:
+    def __init__(self, send: Callable[[Message], None]) -> None:
         super().__init__(logging.INFO)
-        self._sender = sender
+        self._send = send
 
     def emit(self, record: logging.LogRecord) -> None:
         text = record.getMessage()
-        self._sender.send(
-            {"type": "log", "name": record.name, "level": record.levelno, "text": text}
-        )
+        self._send({"type": "log", "name": record.name, "level": record.levelno, "text": text})
 
 
 def _encode(waiting: list[News]) -> bytes:

@@ -17,7 +17,7 @@ from typing import Any, cast
 from wgpu_backend.errors import BackendError
 
 # Lengths of the JSON and of the bytes after it.
-_LENGTHS = struct.Struct("<II")
+LENGTHS = struct.Struct("<II")
 # Most bytes of a part of a message; a longer one is damaged.
 MOST_NBYTES = 1 << 30
 # Many small messages are read at once.
@@ -47,7 +47,7 @@ def encode_message(message: Mapping[str, Any], raw: bytes = b"") -> bytes:
         raise BackendError(
             f"worker: a message of {max(len(text), len(raw))} bytes, needs at most {MOST_NBYTES}"
         )
-    return _LENGTHS.pack(len(text), len(raw)) + text + raw
+    return LENGTHS.pack(len(text), len(raw)) + text + raw
 
 
 def open_socket(handle: str) -> socket.socket:
@@ -68,22 +68,28 @@ def make_reader(sock: socket.socket) -> BufferedReader:
     return cast("BufferedReader", sock.makefile("rb", _BUFFER))
 
 
-def read_message(source: BufferedReader) -> tuple[Message, bytes] | None:
+def read_message(
+    source: BufferedReader, most_text: int = MOST_NBYTES, most_raw: int = MOST_NBYTES
+) -> tuple[Message, bytes] | None:
     """Read a message from a socket; None if it was closed, or ends within a message.
+
+    Parameters
+    ----------
+    most_text, most_raw : int
+        Most bytes of the JSON, and of the data after it.
 
     Raises
     ------
     BackendError
         The data is not a message.
     """
-    head = source.read(_LENGTHS.size)
-    if len(head) < _LENGTHS.size:
+    head = source.read(LENGTHS.size)
+    if len(head) < LENGTHS.size:
         return None
-    lengths = _LENGTHS.unpack(head)
-    if max(lengths) > MOST_NBYTES:
-        raise BackendError(
-            f"worker: a message of {max(lengths)} bytes, needs at most {MOST_NBYTES}"
-        )
+    lengths = LENGTHS.unpack(head)
+    for length, most in zip(lengths, (most_text, most_raw), strict=True):
+        if length > most:
+            raise BackendError(f"worker: a message of {length} bytes, needs at most {most}")
     text, raw = (source.read(length) for length in lengths)
     # The process ended while it was sending.
     if (len(text), len(raw)) != lengths:

@@ -16,7 +16,7 @@ from typing import Any, TypeVar, cast, get_args, get_origin, get_type_hints
 
 from wgpu_backend import errors
 from wgpu_backend.errors import BackendError
-from wgpu_backend.ml.placement import PlacementOptions
+from wgpu_backend.ml.placement import Placement, PlacementOptions
 from wgpu_backend.ops.plugins import describe_mistake
 
 Item = TypeVar("Item")
@@ -45,6 +45,48 @@ class GpuOptions:
 
 
 @dataclass(frozen=True, slots=True)
+class StageSpec:
+    """A stage: a part of a model's layers on another node.
+
+    Parameters
+    ----------
+    id : str
+        Id of its device in the placement.
+    device : str
+        Id of the device there.
+    address : (str, int)
+        Of the node's listener.
+    ticket : str
+        See `cluster.link.make_ticket`.
+    version : str
+        Of this package.
+    files : tuple of (str, str, str)
+        Files of the model: path on the first node, path there, and SHA-256.
+    """
+
+    id: str
+    device: str
+    address: tuple[str, int]
+    ticket: str
+    version: str
+    files: tuple[tuple[str, str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineSpec:
+    """A model whose layers are on several nodes.
+
+    Parameters
+    ----------
+    placement : Placement
+        The device of each layer; all but the first one are stages.
+    """
+
+    placement: Placement
+    stages: tuple[StageSpec, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class LoadSpec:
     """The arguments of `wgpu_backend.load` and of its `Engine` for a worker, as plain data.
 
@@ -56,6 +98,8 @@ class LoadSpec:
         Ids of several devices that layers are placed on; empty for `device` alone.
     placement : PlacementOptions or None
         How layers are placed; None for the whole model on one device.
+    pipeline : PipelineSpec or None
+        Stages on other nodes; `device` is then the device of the first.
     imports : tuple of str
         Python files that register architectures and ops.
     engine : mapping
@@ -77,15 +121,18 @@ class LoadSpec:
     mmproj: str | None = None
     devices: tuple[str, ...] = ()
     placement: PlacementOptions | None = None
+    pipeline: PipelineSpec | None = None
     engine: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
     @property
     def arguments(self) -> Plain:
         """Arguments of `wgpu_backend.load`, without the path."""
         named = {each.name: getattr(self, each.name) for each in fields(self)}
-        for name in ("path", "imports", "engine"):
+        for name in ("path", "imports", "engine", "pipeline"):
             del named[name]
         named |= {"devices": [*self.devices], "device": None} if self.devices else {"devices": None}
+        if self.pipeline is not None:
+            named |= {"placement": self.pipeline.placement, "device": None}
         for name in ("adapters", "control_vectors"):
             # Pairs arrive as lists, which JSON makes of tuples.
             named[name] = [(path, scale) for path, scale in named[name]]

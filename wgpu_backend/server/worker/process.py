@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from io import BufferedReader
 from pathlib import Path
 from queue import SimpleQueue
@@ -37,6 +38,7 @@ from wgpu_backend.llama.states import (
 from wgpu_backend.ml.backend import Progress
 from wgpu_backend.nn.kvcache.paged import BLOCK
 from wgpu_backend.ops.plugins import import_file
+from wgpu_backend.server.cluster.stages import open_stage
 from wgpu_backend.server.worker.event_sender import EventSender, ForwardingMailbox, connect
 from wgpu_backend.server.worker.frames import Message, read_message
 from wgpu_backend.server.worker.media_messages import PlacedPlain, PreparedMedia
@@ -84,7 +86,7 @@ def _serve(first: Message, source: BufferedReader, sender: EventSender) -> None:
     ).start()
     try:
         spec = from_plain(LoadSpec, first["spec"])
-        model, engine = _load(spec, _report_loading(sender))
+        model, engine = _load(spec, _report_loading(sender), endings.put)
     except Exception as error:
         # The server reports it to the client.
         sender.send({"type": "failed", "id": 0, "error": error_to_plain(error)})
@@ -123,11 +125,15 @@ def _report_loading(sender: EventSender) -> Progress:
     return progress
 
 
-def _load(spec: LoadSpec, progress: Progress) -> tuple[LanguageModel, Engine | None]:
+def _load(
+    spec: LoadSpec, progress: Progress, lost: Callable[[Exception], None]
+) -> tuple[LanguageModel, Engine | None]:
     # Files of `--import` register architectures and ops that the model may need.
     for path in spec.imports:
         import_file(path)
-    model = load(spec.path, progress=progress, **spec.arguments)
+    stages = () if spec.pipeline is None else spec.pipeline.stages
+    openers = {each.id: partial(open_stage, each, lost=lost) for each in stages}
+    model = load(spec.path, progress=progress, openers=openers, **spec.arguments)
     # An encoder has no engine; it only reads texts.
     if not model.model.has_logits:
         return model, None

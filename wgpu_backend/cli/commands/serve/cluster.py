@@ -20,8 +20,9 @@ from wgpu_backend.cli.failures import UsageError
 from wgpu_backend.cli.names import BUNDLED, STORY
 from wgpu_backend.cli.store import open_store
 from wgpu_backend.errors import WorkerLost
+from wgpu_backend.server.cluster.files import find_copy
 from wgpu_backend.server.cluster.link import Listener
-from wgpu_backend.server.cluster.opener import NodeFacts, find_copy
+from wgpu_backend.server.cluster.opener import NodeFacts
 
 ADAPTER, MEMORY = "wgpu_adapter", "wgpu_memory"
 NAMESPACE = "wgpu_backend"

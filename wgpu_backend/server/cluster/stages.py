@@ -1,0 +1,592 @@
+"""Stages of a model on other nodes, as executors of this process.
+
+A `StageExecutor` is a child of a `PlacedExecutor`: graphs of its layers run in a process of another
+node, which reads the weights from its own copy of the model's file. Weights and caches stay there.
+A run sends the hidden states and positions, and gets back what the next stage needs::
+
+    first node   PlacedExecutor ─ StageExecutor ─ StageLink ══ TCP ══ worker.stage   second node
+
+Answers come in the order of the messages. Whoever waits for an answer reads it from the socket, so
+that no thread has to be woken for each token.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import socket
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any, cast
+
+import numpy as np
+
+from wgpu_backend.errors import BackendError, ContextError, DeviceLost, Unclosed
+from wgpu_backend.files.gguf.file_bytes import FileRange
+from wgpu_backend.graph.capabilities import DeviceInfo
+from wgpu_backend.graph.memory import MemoryPlan
+from wgpu_backend.graph.node import Node, Storage
+from wgpu_backend.graph.schedule import schedule
+from wgpu_backend.graph.spec import Spec
+from wgpu_backend.ml.backend import BackendParams
+from wgpu_backend.ml.executor import (
+    Array,
+    Pairs,
+    Pieces,
+    Result,
+    join_pieces,
+    require_turns,
+    write_inputs,
+)
+from wgpu_backend.server.cluster.graphs import (
+    GraphEncoder,
+    capabilities_from_plain,
+    spec_to_plain,
+)
+from wgpu_backend.server.cluster.link import connect
+from wgpu_backend.server.worker.frames import LENGTHS, Message, encode_message
+from wgpu_backend.server.worker.messages import StageSpec, from_plain, parse_error
+
+# Most bytes of the text of an answer, and of data that are sent at once outside of runs.
+MOST_TEXT, CHUNK = 1 << 20, 16 << 20
+# Most bytes of a graph as text.
+MOST_GRAPH = 64 << 20
+# Least limit of silence while a stage opens.
+OPEN_SECONDS = 60.0
+Reply = tuple[Message, bytes | bytearray]
+Lost = Callable[[DeviceLost], None]
+_LOG = logging.getLogger("wgpu_backend.cluster")
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long a stage may take.
+
+    Parameters
+    ----------
+    beat : float
+        Seconds of silence until the stage is asked for a sign of life.
+    silent : float
+        Seconds of silence after which it counts as lost.
+    late : float
+        Seconds for one answer after which it does, too.
+    """
+
+    beat: float = 2.0
+    silent: float = 10.0
+    late: float = 300.0
+
+
+@dataclass(slots=True)
+class _Call:
+    """A message whose answer is to come.
+
+    Parameters
+    ----------
+    most : int
+        Most bytes of its data.
+    """
+
+    most: int
+    begun: float
+    answer: Reply | BackendError | None = None
+
+
+class StageLink:
+    """The connection to a stage.
+
+    Parameters
+    ----------
+    sock : socket
+        Authenticated; it closes it.
+    name : str
+        Of the stage, for messages.
+    pid : int
+        Process id there.
+    """
+
+    def __init__(self, sock: socket.socket, name: str, pid: int, patience: Patience) -> None:
+        self.name, self.pid = name, pid
+        self._socket = sock
+        self.set_patience(patience)
+        self._lock = threading.RLock()
+        self._calls: deque[_Call] = deque()
+        self._heard = time.monotonic()
+        self.error: DeviceLost | None = None
+
+    def set_patience(self, patience: Patience) -> None:
+        """Change the limits of answers from now on."""
+        self._patience = patience
+        self._socket.settimeout(patience.beat)
+
+    def post(self, message: Message, raw: bytes = b"") -> None:
+        """Send a message that has no answer.
+
+        Raises
+        ------
+        DeviceLost
+            The stage is gone.
+        """
+        with self._lock:
+            self._require()
+            view = memoryview(encode_message(message, raw))
+            begun = time.monotonic()
+            while view:
+                try:
+                    sent = self._socket.send(view)
+                except TimeoutError:
+                    if time.monotonic() - begun > self._patience.silent:
+                        raise self._lose(
+                            f"it has taken no data for {self._patience.silent:g} s"
+                        ) from None
+                except OSError as error:
+                    raise self._lose(str(error)) from None
+                else:
+                    view, begun = view[sent:], time.monotonic()
+
+    def begin(self, message: Message, raw: bytes = b"", *, most: int = 0) -> _Call:
+        """Send a message, and return the answer to wait for.
+
+        Parameters
+        ----------
+        most : int
+            Most bytes of data that the answer may have.
+        """
+        with self._lock:
+            self.post(message, raw)
+            call = _Call(most, time.monotonic())
+            self._calls.append(call)
+            return call
+
+    def ask(self, message: Message, raw: bytes = b"", *, most: int = 0) -> Reply:
+        """Send a message and wait for the answer; data of more than `CHUNK` go in pieces.
+
+        Raises
+        ------
+        BackendError
+            What the stage reports; DeviceLost if it is gone.
+        """
+        with self._lock:
+            for at in range(0, len(raw) - CHUNK, CHUNK):
+                self.post({"do": "data"}, raw[at : at + CHUNK])
+            rest = max(0, len(raw) - CHUNK)
+            call = self.begin(message, raw[-(-rest // CHUNK) * CHUNK :], most=most)
+            return self.wait(call)
+
+    def wait(self, call: _Call) -> Reply:
+        """Wait for an answer.
+
+        Raises
+        ------
+        BackendError
+            What the stage reports; DeviceLost if it is gone, or does not answer in time.
+        """
+        with self._lock:
+            while call.answer is None:
+                self._require()
+                self._require_in_time()
+                self._receive()
+        if isinstance(call.answer, BackendError):
+            raise call.answer
+        return call.answer
+
+    def check(self) -> None:
+        """Ask for a sign of life, unless another thread waits for an answer."""
+        if not self._lock.acquire(blocking=False):
+            return
+        try:
+            if not self._calls:
+                self.ask({"do": "ping"})
+        finally:
+            self._lock.release()
+
+    def _require(self) -> None:
+        if self.error is not None:
+            raise self.error
+
+    def _lose(self, why: str) -> DeviceLost:
+        """Give the stage up, and return the error."""
+        if self.error is None:
+            self.error = DeviceLost(f"stage {self.name} is lost: {why}")
+            # Its process ends with the connection.
+            with suppress(OSError):
+                self._socket.shutdown(socket.SHUT_RDWR)
+            self._socket.close()
+            self._calls.clear()
+        return self.error
+
+    def _receive(self) -> None:
+        """Take one message."""
+        count, size = LENGTHS.unpack(self._read(LENGTHS.size))
+        most = self._calls[0].most if self._calls else 0
+        if count > MOST_TEXT or size > most:
+            raise self._lose(f"it sends {count} and {size} bytes, needs {MOST_TEXT} and {most}")
+        text, raw = self._read(count), self._read(size)
+        try:
+            message = cast("Message", json.loads(text))
+            kind = message["type"]
+        except (ValueError, KeyError, TypeError) as error:
+            raise self._lose(f"it sends no message: {error}") from None
+        if kind == "log":
+            logger = logging.getLogger(message["name"])
+            logger.log(message["level"], "stage %s: %s", self.name, message["text"])
+        elif kind != "beat" and self._calls:
+            failed = kind == "failed"
+            answer = parse_error(message["error"]) if failed else (message, raw)
+            self._calls.popleft().answer = answer
+
+    def _read(self, count: int) -> bytearray:
+        """Wait for so many bytes."""
+        found, done = bytearray(count), 0
+        view = memoryview(found)
+        while done < count:
+            try:
+                got = self._socket.recv_into(view[done:])
+            except TimeoutError:
+                self._ask_for_life()
+                continue
+            except OSError as error:
+                raise self._lose(str(error)) from None
+            if not got:
+                raise self._lose("its process ended")
+            done += got
+            self._heard = time.monotonic()
+        return found
+
+    def _ask_for_life(self) -> None:
+        now, patience = time.monotonic(), self._patience
+        begun = self._calls[0].begun if self._calls else now
+        if now - max(self._heard, begun) > patience.silent:
+            raise self._lose(f"it has not answered for {patience.silent:g} s")
+        self._require_in_time()
+        self.post({"do": "beat"})
+
+    def _require_in_time(self) -> None:
+        late = self._patience.late
+        if self._calls and time.monotonic() - self._calls[0].begun > late:
+            raise self._lose(f"one answer has taken more than {late:g} s")
+
+    def close(self) -> None:
+        """End the stage; safe to call again."""
+        with self._lock:
+            with suppress(DeviceLost):
+                self.post({"do": "close"})
+            self._lose("it was closed")
+
+
+class StageResult:
+    """Outputs of a run on their way here."""
+
+    def __init__(self, link: StageLink, call: _Call) -> None:
+        self._link, self._call = link, call
+
+    def wait(self) -> list[Array]:
+        """Return the outputs in the order they were recorded."""
+        message, raw = self._link.wait(self._call)
+        found: list[Array] = []
+        at = 0
+        for dtype, shape in message["outputs"]:
+            found.append(np.ndarray(shape, dtype, raw, at))
+            at += found[-1].nbytes
+        return found
+
+
+class StageRecorded:
+    """A graph that the stage recorded.
+
+    Parameters
+    ----------
+    shared, times, read, unread
+        See `Executor.record`.
+    """
+
+    def __init__(
+        self,
+        executor: StageExecutor,
+        outputs: Sequence[Node],
+        *,
+        shared: bool,
+        times: int,
+        read: bool,
+        unread: Sequence[Node],
+    ) -> None:
+        self._executor, self._link = executor, executor.link
+        self._outputs = tuple(outputs)
+        self.scheduled: Sequence[Node] = schedule([*outputs, *unread])
+        graph = GraphEncoder(outputs, unread, executor.number)
+        self._index = graph.index
+        # Values are at most widened to f32, and complex numbers have eight bytes.
+        self._most = sum(max(8 * n.spec.size, n.spec.nbytes) for n in outputs) if read else 0
+        self._id = executor.new_id()
+        message = {"do": "record", "graph": graph.plain, "id": self._id, "shared": shared}
+        facts = self._link.ask({**message, "read": read}, graph.raw)[0]
+        self._inputs: list[tuple[str, str, Sequence[int]]] = facts["inputs"]
+        self.turns: list[dict[str, Array]] = [
+            {name: np.zeros(shape, dtype) for name, dtype, shape in self._inputs}
+            for _ in range(times)
+        ]
+        steps = tuple((n, n.launch) for n in self.scheduled if n.launch is not None)
+        peak, live = facts["peak"], facts["live"]
+        self.plan = MemoryPlan(steps, {}, (peak,), peak, live)
+        self.dispatches: int = facts["dispatches"]
+
+    @property
+    def arrays(self) -> dict[str, Array]:
+        """The values of the named inputs for `replay`."""
+        return self.turns[0]
+
+    def run(self, inputs: Mapping[str, Array]) -> StageResult:
+        """Write the named inputs and run; does not wait."""
+        write_inputs(self.arrays, inputs)
+        return self.replay()
+
+    def replay(self) -> StageResult:
+        """Run with the current values of `arrays`; does not wait."""
+        return self._start(self.turns[0])
+
+    def replays(self, count: int) -> list[Result]:
+        """Run `count` times, with the inputs in `turns[0]`, `turns[1]`, …; does not wait."""
+        require_turns(self.turns, count)
+        return [self._start(turn) for turn in self.turns[:count]]
+
+    def _start(self, turn: Mapping[str, Array]) -> StageResult:
+        raw = b"".join([turn[name].tobytes() for name, _, _ in self._inputs])
+        call = self._link.begin({"do": "run", "id": self._id}, raw, most=self._most)
+        return StageResult(self._link, call)
+
+    def timed(self) -> list[tuple[str, str, float]]:
+        """Time each dispatch, with the inputs of the last run: op, shader and seconds."""
+        found = self._link.ask({"do": "timed", "id": self._id})[0]["found"]
+        return [(op, shader, seconds) for op, shader, seconds in found]
+
+    def keep(self, storages: Sequence[Storage]) -> None:
+        """Turn these storages into states that outlive the run, then close it."""
+        pairs: list[tuple[int, int]] = []
+        for storage in storages:
+            storage.kind, storage.handle = "state", Kept(self._executor.new_id())
+            pairs.append((self._index[storage], storage.handle.id))
+        self._link.ask({"do": "keep", "id": self._id, "pairs": pairs})
+        self.close()
+
+    def replay_between(self, before: Pairs, after: Pairs) -> None:
+        """Copy tensors, run, and copy outputs through this process."""
+        self._executor.copy(before)
+        values = self.replay().wait()
+        places = {id(node): at for at, node in enumerate(self._outputs)}
+        for source, target in after:
+            self._executor.write(target, values[places[id(source)]].tobytes())
+
+    def close(self) -> None:
+        """Release the memory; calling it again is harmless."""
+        self._executor.release({"do": "end", "id": self._id})
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """The handle of a weight or a state: its number on the stage."""
+
+    id: int
+
+
+class StageExecutor:
+    """An executor that runs in a process of another node.
+
+    Parameters
+    ----------
+    link : StageLink
+    facts : dict
+        What the stage answered when it was opened.
+    files : mapping of str to int
+        Numbers of the files that it has a copy of, by their paths here.
+    """
+
+    def __init__(self, link: StageLink, facts: Message, files: Mapping[str, int]) -> None:
+        self.link, self._files = link, files
+        self.info = from_plain(DeviceInfo, facts["device"])
+        self.capabilities = capabilities_from_plain(facts["capabilities"])
+        self._last = 0
+        self._cache: dict[int, tuple[str, int]] = {}
+        self._closed = threading.Event()
+        self.unclosed = Unclosed(f"stage {link.name}")
+        self._watcher: threading.Thread | None = None
+
+    def watch(self, seconds: float, lost: Lost) -> None:
+        """Look after the stage while nothing runs, so that its loss is known soon."""
+        name = f"stage {self.link.name}"
+        self._watcher = threading.Thread(target=self._watch, args=(seconds, lost), name=name)
+        self._watcher.daemon = True
+        self._watcher.start()
+
+    def _watch(self, seconds: float, lost: Lost) -> None:
+        while not self._closed.wait(seconds):
+            try:
+                self.link.check()
+            except DeviceLost as error:
+                if not self._closed.is_set():
+                    lost(error)
+                return
+
+    def new_id(self) -> int:
+        """Return a number for another graph or storage."""
+        self._last += 1
+        return self._last
+
+    def number(self, storage: Storage) -> int:
+        """Return the number of a weight or a state on the stage.
+
+        Raises
+        ------
+        ContextError
+            It was released.
+        """
+        if not isinstance(storage.handle, Kept):
+            raise ContextError(f"{storage.label or storage.kind}: it was released")
+        return storage.handle.id
+
+    def release(self, message: Message) -> None:
+        """Send a message that releases something, unless all is gone with the stage."""
+        with suppress(DeviceLost):
+            self.link.post(message)
+
+    def weight(self, spec: Spec, data: Pieces, label: str, *, alone: bool = False) -> Storage:
+        """Have the stage store a weight, from its own copy of the file if it has one."""
+        number = self.new_id()
+        message = {"do": "weight", "id": number, "spec": spec_to_plain(spec), "label": label}
+        places = self._find(data)
+        raw = b"" if places else bytes(join_pieces(data))
+        found = self.link.ask({**message, "alone": alone, "places": places}, raw)[0]
+        return Storage(found["nbytes"], "weight", label, Kept(number))
+
+    def _find(self, data: Pieces) -> list[tuple[int, int, int]]:
+        """Return file, offset and size of each piece; nothing if one is in no shared file."""
+        if isinstance(data, memoryview):
+            return []
+        found: list[tuple[int, int, int]] = []
+        for piece in data:
+            number = self._files.get(str(piece.path)) if isinstance(piece, FileRange) else None
+            if number is None or not isinstance(piece, FileRange):
+                return []
+            found.append((number, piece.offset, piece.nbytes))
+        return found
+
+    def state(self, spec: Spec, label: str, *, zeroed: bool = True) -> Storage:
+        """Return storage on the stage that outlives graphs."""
+        number = self.new_id()
+        message = {"do": "state", "id": number, "spec": spec_to_plain(spec), "label": label}
+        nbytes: int = self.link.ask({**message, "zeroed": zeroed})[0]["nbytes"]
+        self._cache[number] = label, nbytes
+        return Storage(nbytes, "state", label, Kept(number))
+
+    def free(self, storage: Storage) -> None:
+        """Release the bytes of a state, or of an `alone` weight; calling it again is harmless."""
+        if isinstance(storage.handle, Kept):
+            self._cache.pop(storage.handle.id, None)
+            self.release({"do": "free", "id": storage.handle.id})
+        storage.handle = None
+
+    def record(
+        self,
+        outputs: Sequence[Node],
+        *,
+        shared: bool = True,
+        times: int = 1,
+        read: bool = True,
+        unread: Sequence[Node] = (),
+    ) -> StageRecorded:
+        """Have the stage record a graph for running."""
+        return StageRecorded(self, outputs, shared=shared, times=times, read=read, unread=unread)
+
+    def copy(self, pairs: Pairs) -> None:
+        """Copy dense tensors on the stage, each into one of the same size."""
+        plain = [(self._encode(source), self._encode(target)) for source, target in pairs]
+        self.link.ask({"do": "copy", "pairs": plain})
+
+    def _encode(self, node: Node) -> list[Any]:
+        return [self.number(node.storage), node.storage.kind, spec_to_plain(node.spec)]
+
+    def drop(self, handle: object) -> None:
+        """Do nothing: what is collected here stays until the stage closes."""
+
+    def cached_nbytes(self, keep: int | None = None) -> int:
+        """Return the released bytes kept for reuse, after reducing them to `keep`."""
+        return self.link.ask({"do": "cached", "keep": keep})[0]["found"]
+
+    def read(self, node: Node) -> Array:
+        """Return the values of a computed node or a weight."""
+        most = max(8 * node.spec.size, node.spec.nbytes)
+        call = self.link.begin({"do": "read", "node": self._encode(node)}, most=most)
+        return StageResult(self.link, call).wait()[0]
+
+    def write(self, node: Node, data: bytes) -> None:
+        """Write bytes into a dense state."""
+        self.link.ask({"do": "write", "node": self._encode(node)}, data)
+
+    def memory_report(self) -> str:
+        """Return the stage's use of memory, as a table."""
+        return self.link.ask({"do": "memory"})[0]["report"]
+
+    def cache_nbytes(self) -> dict[str, int]:
+        """Return the bytes of states, by label."""
+        total: dict[str, int] = {}
+        for label, nbytes in list(self._cache.values()):
+            total[label] = total.get(label, 0) + nbytes
+        return total
+
+    def graph_nbytes(self) -> int:
+        """Return the bytes of intermediates, inputs and parameters."""
+        return self.link.ask({"do": "memory"})[0]["graphs"]
+
+    def close(self) -> None:
+        """End the stage; calling it again is harmless."""
+        self.unclosed.silence()
+        self._closed.set()
+        self.link.close()
+        if self._watcher is not None and self._watcher is not threading.current_thread():
+            self._watcher.join()
+
+
+def open_stage(
+    spec: StageSpec,
+    params: BackendParams,
+    patience: Patience | None = None,
+    lost: Lost = lambda _: None,
+) -> StageExecutor:
+    """Open a stage: connect to its node, which compares version and files before it loads anything.
+
+    Parameters
+    ----------
+    lost : callable
+        Called with the error, in a thread, if the stage is lost while nothing runs.
+
+    Raises
+    ------
+    WorkerLost, DeviceLost
+        The node does not answer.
+    BackendError
+        It has another version or another file, or cannot open its device.
+    """
+    wait = patience or Patience()
+    sock, pid = connect(spec.address, spec.ticket, ticket=True)
+    # The process imports the package and starts a driver before it can give a sign of life.
+    link = StageLink(sock, spec.id, pid, replace(wait, silent=max(wait.silent, OPEN_SECONDS)))
+    options = {name: getattr(params, name) for name in ("profile", "exact", "coarse", "self_test")}
+    rules = params.fusion if isinstance(params.fusion, bool) else [*params.fusion]
+    files = [(there, digest) for _, there, digest in spec.files]
+    message = {
+        "do": "open", "version": spec.version, "device": spec.device, "files": files,
+        "fusion": rules, **options,
+    }  # fmt: skip
+    try:
+        facts = link.ask(message)[0]
+        own = {here: number for number, (here, _, _) in enumerate(spec.files)}
+        made = StageExecutor(link, facts, own)
+        link.set_patience(wait)
+    except BaseException:
+        link.close()
+        raise
+    made.watch(wait.beat, lost)
+    return made
