@@ -4,19 +4,27 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Protocol
 
-from wgpu_backend.errors import ModelError, WorkerLost
+from wgpu_backend.dtypes import named
+from wgpu_backend.engine.sizes import measure_model
+from wgpu_backend.errors import BackendError, ModelError, OutOfMemory, WorkerLost
+from wgpu_backend.files.gguf.one_file import text_part
+from wgpu_backend.files.huggingface.folder import open_model_file
 from wgpu_backend.files.store.stored import Stored
+from wgpu_backend.graph.capabilities import DeviceInfo
+from wgpu_backend.ml.placement import ModelNbytes
 from wgpu_backend.server.cluster.files import digest_file
-from wgpu_backend.server.cluster.link import Address, RemoteChannel
+from wgpu_backend.server.cluster.link import Address, RemoteChannel, make_ticket
+from wgpu_backend.server.cluster.pipelines import StageBudget, share_layers
 from wgpu_backend.server.cluster.replicas import ClusterModel
 from wgpu_backend.server.core.model_api import ModelInterface
 from wgpu_backend.server.worker.client import HANG_SECONDS, Client
-from wgpu_backend.server.worker.messages import LoadSpec
+from wgpu_backend.server.worker.messages import LoadSpec, PipelineSpec, StageSpec
 from wgpu_backend.server.worker.remote import WorkerModel, open_worker
 
 MakeSpec = Callable[[Stored, int | None], LoadSpec]
@@ -32,23 +40,29 @@ class NodeFacts:
         Of the node, for messages.
     version : str
         Of this package.
-    device : str
-        Id of its best device.
+    device : DeviceInfo
+        Its best device.
     address : (str, int)
         Of its listener.
     """
 
     name: str
     version: str
-    device: str
+    device: DeviceInfo
     address: Address
 
 
 class Node(Protocol):
     """A node that is alive; each method waits for an answer, and raises WorkerLost without one."""
 
-    def describe(self) -> NodeFacts:
-        """Return its facts."""
+    def describe(self, device: str | None = None) -> NodeFacts:
+        """Return its facts, with the device of an id, or its best one for None.
+
+        Raises
+        ------
+        DeviceError
+            It has no such device.
+        """
         ...
 
     def find(self, path: str, digest: str) -> str | None:
@@ -73,7 +87,7 @@ class Nodes(Protocol):
 
 
 class ClusterOpener:
-    """An opener of models with a replica on each node.
+    """An opener of models with a replica on each node, or on several that share its layers.
 
     Parameters
     ----------
@@ -84,6 +98,9 @@ class ClusterOpener:
         Of this package; nodes need the same.
     device : str or None
         Device to use on every node; None for each node's best one.
+    stages : int or None
+        Nodes that share the layers of each model; None for as many as its memory needs, as far as
+        that of the nodes is known.
     """
 
     def __init__(
@@ -94,7 +111,9 @@ class ClusterOpener:
         max_queue: int,
         hang_seconds: float = HANG_SECONDS,
         device: str | None = None,
+        stages: int | None = None,
     ) -> None:
+        self._stages = stages
         self._nodes, self._make_spec, self._version = nodes, make_spec, version
         self._max_queue, self._hang_seconds, self._device = max_queue, hang_seconds, device
         self._starting: set[Client] = set()
@@ -113,15 +132,56 @@ class ClusterOpener:
         if spec.imports:
             raise ModelError(f"{name}: a cluster loads no files of --import; install a package")
         digests = {path: digest_file(path) for path in _list_paths(spec)}
-        opened = partial(self._open, name, spec, digests)
-        return ClusterModel(name, opened, len(self._nodes.list()))
+        nodes = self._nodes.list()
+        stages = self._stages or self._count_stages(spec, nodes)
+        sizes = _measure(spec) if stages > 1 else None
+        opened = partial(self._open, name, spec, digests, sizes, stages)
+        return ClusterModel(name, opened, max(1, len(nodes) // stages))
+
+    def _count_stages(self, spec: LoadSpec, nodes: Sequence[Node]) -> int:
+        """Return the number of nodes that a model's memory needs; 1 if that is not known."""
+        if len(nodes) == 1:
+            return 1
+        facts = [node.describe(self._device) for node in nodes]
+        if any(each.device.free_memory is None for each in facts):
+            return 1
+        try:
+            sizes = _measure(spec)
+        except BackendError:
+            # Loading reports it.
+            return 1
+        for count in range(1, min(len(facts), len(sizes.layers)) + 1):
+            with suppress(OutOfMemory):
+                share_layers(sizes, [_make_budget(each) for each in facts[:count]])
+                return count
+        return 1
 
     def _open(
-        self, name: str, spec: LoadSpec, digests: Mapping[str, str], number: int
+        self,
+        name: str,
+        spec: LoadSpec,
+        digests: Mapping[str, str],
+        sizes: ModelNbytes | None,
+        stages: int,
+        number: int,
     ) -> WorkerModel:
         nodes = self._nodes.list()
-        node = nodes[number % len(nodes)]
-        facts = node.describe()
+        if len(nodes) < stages:
+            raise WorkerLost(f"{name}: {len(nodes)} nodes are alive, needs {stages} of them")
+        chosen = [nodes[(number * stages + at) % len(nodes)] for at in range(stages)]
+        each = [self._look_at(name, node, digests) for node in chosen]
+        facts, found = each[0]
+        there = _move(spec, found, facts.device.id)
+        if stages > 1:
+            assert sizes is not None
+            there = replace(there, pipeline=self._make_pipeline(sizes, digests, each))
+        return self._start(name, spec, there, facts)
+
+    def _look_at(
+        self, name: str, node: Node, digests: Mapping[str, str]
+    ) -> tuple[NodeFacts, dict[str, str]]:
+        """Return a node's facts and its own paths of files, after comparing both."""
+        facts = node.describe(self._device)
         if facts.version != self._version:
             raise ModelError(
                 f"cluster: node {facts.name} has version {facts.version}, this server has "
@@ -136,6 +196,29 @@ class ClusterOpener:
                     "create the model there"
                 )
             found[path] = own
+        return facts, found
+
+    def _make_pipeline(
+        self,
+        sizes: ModelNbytes,
+        digests: Mapping[str, str],
+        each: Sequence[tuple[NodeFacts, dict[str, str]]],
+    ) -> PipelineSpec:
+        """Share the layers over nodes, the first of which has the engine."""
+        first = StageBudget(each[0][0].device.id, *_memory(each[0][0]))
+        budgets = [first, *(_make_budget(facts) for facts, _ in each[1:])]
+        ticket = make_ticket(self._nodes.token)
+        stages = tuple(
+            StageSpec(
+                budget.id, facts.device.id, facts.address, ticket, facts.version,
+                tuple((each[0][1][path], own, digests[path]) for path, own in found.items()),
+            )
+            for budget, (facts, found) in zip(budgets[1:], each[1:], strict=True)
+        )  # fmt: skip
+        return PipelineSpec(share_layers(sizes, budgets), stages)
+
+    def _start(self, name: str, spec: LoadSpec, there: LoadSpec, facts: NodeFacts) -> WorkerModel:
+        """Open a model in a worker on a node."""
         start = partial(RemoteChannel, address=facts.address, token=self._nodes.token)
         clients: list[Client] = []
 
@@ -146,7 +229,6 @@ class ClusterOpener:
                     raise WorkerLost(f"{name}: the server ends")
                 self._starting.add(client)
 
-        there = _move(spec, found, self._device or facts.device)
         try:
             return open_worker(
                 name, there, self._max_queue, lambda _: None, register, self._hang_seconds, start,
@@ -163,6 +245,23 @@ class ClusterOpener:
             starting = list(self._starting)
         for client in starting:
             client.kill()
+
+
+def _measure(spec: LoadSpec) -> ModelNbytes:
+    """Return the memory of a model by layer."""
+    with open_model_file(spec.path) as opened:
+        dtype = named(spec.kv_dtype)
+        found = measure_model(text_part(opened), spec.num_ctx, spec.num_parallel, dtype)
+        return found.nbytes
+
+
+def _memory(facts: NodeFacts) -> tuple[int | None, bool]:
+    return facts.device.free_memory, facts.device.kind == "cpu"
+
+
+def _make_budget(facts: NodeFacts) -> StageBudget:
+    host, port = facts.address
+    return StageBudget(f"{facts.device.id}@{host}:{port}", *_memory(facts))
 
 
 def _list_paths(spec: LoadSpec) -> list[str]:

@@ -132,7 +132,7 @@ class LoadSpec:
             del named[name]
         named |= {"devices": [*self.devices], "device": None} if self.devices else {"devices": None}
         if self.pipeline is not None:
-            named |= {"placement": self.pipeline.placement, "device": None}
+            named |= {"placement": self.pipeline.placement, "device": None, "devices": None}
         for name in ("adapters", "control_vectors"):
             # Pairs arrive as lists, which JSON makes of tuples.
             named[name] = [(path, scale) for path, scale in named[name]]

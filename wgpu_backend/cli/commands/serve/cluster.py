@@ -56,11 +56,12 @@ class Agent:
         self._host = host
         self._listener = Listener(token, host)
 
-    def describe(self) -> NodeFacts:
-        """Return the node's facts."""
+    def describe(self, device: str | None = None) -> NodeFacts:
+        """Return the node's facts, see `opener.Node`."""
         from wgpu_backend.device.adapters import Devices
 
-        return NodeFacts(self._host, __version__, Devices()[0].id, self._listener.address)
+        found = Devices()[0] if device is None else Devices().find(device)
+        return NodeFacts(self._host, __version__, found, self._listener.address)
 
     def find(self, path: str, digest: str) -> str | None:
         """Return the node's copy of a file: of its store, of the package, or at the same path."""
@@ -73,9 +74,9 @@ class RayNode:
     def __init__(self, ray: Any, actor: Any) -> None:  # noqa: ANN401  Ray has no types of its own
         self._ray, self._actor = ray, actor
 
-    def describe(self) -> NodeFacts:
-        """Return the node's facts."""
-        return self._get(self._actor.describe.remote())
+    def describe(self, device: str | None = None) -> NodeFacts:
+        """Return the node's facts, see `opener.Node`."""
+        return self._get(self._actor.describe.remote(device))
 
     def find(self, path: str, digest: str) -> str | None:
         """Return the node's copy of a file."""

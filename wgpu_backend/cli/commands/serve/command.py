@@ -74,6 +74,12 @@ def serve(
             help="Ray cluster with a replica of each model on every node: HOST:PORT, or auto.",
         ),
     ] = None,
+    stages: Annotated[
+        int | None,
+        typer.Option(
+            "--stages", metavar="N", min=1, help="Nodes of the cluster that share a model's layers."
+        ),
+    ] = None,
     *,
     address: AddressOptions,
     default_model: DefaultModelOptions,
@@ -97,5 +103,6 @@ def serve(
         draft_tokens=draft_tokens,
         pictures=pictures or [],
         cluster=cluster,
+        stages=stages,
     )
     run_server(options, settings)

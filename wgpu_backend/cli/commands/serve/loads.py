@@ -54,6 +54,7 @@ def make_load_settings(
     parallel: int | None,
     engine: Mapping[str, Any],
     cluster: str | None = None,
+    stages: int | None = None,
 ) -> dict[str, Any]:
     """Return the server's settings for loading: functions that open and measure a model.
 
@@ -65,6 +66,8 @@ def make_load_settings(
         Arguments of engines.
     cluster : str or None
         Address of a Ray cluster, on whose nodes models are opened instead of here.
+    stages : int or None
+        See `ClusterOpener`.
 
     Raises
     ------
@@ -88,10 +91,16 @@ def make_load_settings(
             spec = replace(spec, num_ctx=_choose_context(spec, known[device]))
         return _limit_context(spec, num_ctx)
 
+    if stages is not None and cluster is None:
+        raise UsageError("--stages: is for the nodes of --cluster, give that too")
     if cluster is not None:
         first = devices[0].id
         opener = _open_cluster(
-            cluster, lambda stored, n: make_spec(stored, n, first), max_queue, settings.device
+            cluster,
+            lambda stored, n: make_spec(stored, n, first),
+            max_queue,
+            settings.device,
+            stages,
         )
         return {"open_model": opener, "max_queue": max_queue}
     workers = Workers(Health([*known]), make_spec, max_queue, hang_seconds)
@@ -105,7 +114,7 @@ def make_load_settings(
 
 
 def _open_cluster(
-    address: str, make_spec: MakeSpec, max_queue: int, device: str | None
+    address: str, make_spec: MakeSpec, max_queue: int, device: str | None, stages: int | None
 ) -> ClusterOpener:
     """Connect to a Ray cluster."""
     from wgpu_backend import __version__
@@ -114,7 +123,7 @@ def _open_cluster(
 
     hang_seconds = read_number("WGPU_BACKEND_HANG_SECONDS", 300)
     nodes = RayNodes(address)
-    return ClusterOpener(nodes, make_spec, __version__, max_queue, hang_seconds, device)
+    return ClusterOpener(nodes, make_spec, __version__, max_queue, hang_seconds, device, stages)
 
 
 def _choose_context(spec: LoadSpec, info: DeviceInfo) -> int | None:

@@ -64,6 +64,8 @@ class ServeOptions:
         Folders of text-to-image pipelines.
     cluster : str or None
         Address of a Ray cluster.
+    stages : int or None
+        Its nodes that share a model's layers; None for as many as the model needs.
     """
 
     address: AddressOptions
@@ -77,6 +79,7 @@ class ServeOptions:
     draft_tokens: int | None = None
     pictures: Sequence[Path] = ()
     cluster: str | None = None
+    stages: int | None = None
 
     def settings(self) -> dict[str, Any]:
         """Combine the server's settings from all groups; raises as the groups do."""
@@ -164,7 +167,9 @@ def _make_settings(
         signing_key=find_signing_key(),
         remote=RemoteFiles() if options.api.allow_remote_images else None,
         debug=settings.debug,
-        **make_load_settings(settings, devices, options.parallel, engine, options.cluster),
+        **make_load_settings(
+            settings, devices, options.parallel, engine, options.cluster, options.stages
+        ),
         **checked,
     )
 
