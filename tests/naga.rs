@@ -10,7 +10,13 @@ fn check(text: &str, file: Option<String>) -> Result<(), String> {
     let info = Validator::new(ValidationFlags::all(), Capabilities::all())
         .validate(&module)
         .map_err(|e| e.emit_to_string(text))?;
-    let spirv = spv::Options { lang_version: (1, 4), ..Default::default() };
+    // As kernels of the package run: without checks.
+    let spirv = spv::Options {
+        lang_version: (1, 4),
+        force_loop_bounding: false,
+        zero_initialize_workgroup_memory: spv::ZeroInitializeWorkgroupMemoryMode::None,
+        ..Default::default()
+    };
     let words = spv::write_vec(&module, &info, &spirv, None).map_err(|e| format!("spv: {e}"))?;
     if let Some(name) = file {
         let bytes: Vec<u8> = words.iter().flat_map(|w| w.to_le_bytes()).collect();

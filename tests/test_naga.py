@@ -83,7 +83,7 @@ def refusals(texts):
 
 
 def kernels_with_units(side):
-    """Kernels of products and attention by matrix units of naga, with every size of their tiles."""
+    """Kernels for matrix units of naga, with every size of their tiles."""
     unit = MatrixUnit(side, side, side, 32, "naga")
     known = Capabilities(
         f16=True, matrix=unit, max_workgroup_nbytes=64 << 10, max_workgroup_invocations=1024
@@ -95,15 +95,18 @@ def kernels_with_units(side):
                 yield load(
                     matrix.SHADER, {**choices, "GATED": gated, "SPLIT": not gated}, trusted=True
                 )
+        choices = matrix.product_choices(blocks, unit, F16, 1)
+        del choices["RESULTS"]
+        yield load("kernels/gpu/conv_matrix", choices, trusted=True)
     for rows, keys in attention.SIZES:
         for vec4s in (4, 16, 32):
             tile = attention.MatrixTile(rows, keys, vec4s, vec4s, unit)
             if tile.suits(known):
+                plain = {"source": "lib/attention/plain_rows", "RANGED": True}
+                yield load(ATTENTION, {**tile.choices(), **plain}, trusted=True)
                 for kind in ("f16", "q8_0", "q4_0"):
                     cache = dict.fromkeys("kv", f"kernels/gpu/lib/cache_{kind}")
-                    yield load(
-                        "kernels/gpu/attention_matrix", {**tile.choices(), **cache}, trusted=True
-                    )
+                    yield load(ATTENTION, {**tile.choices(), **cache}, trusted=True)
 
 
 @needs_translator

@@ -17,9 +17,9 @@ from wgpu_backend.ops.op import REGISTRY
 from wgpu_backend.ops.reference import get_reference
 
 FOLDER = Path(__file__).parent.parent / "shaders"
-# Kernels with matrix units, which naga does not know: tests/kernels/gpu/test_matrix.py and
-# test_attention_matrix.py have Tint compile them.
-ON_DAWN = {"kernels/gpu/matmul_matrix", "kernels/gpu/attention_matrix"}
+# Kernels with matrix units, which naga does not know: tests/kernels/gpu/test_matrix.py,
+# test_attention_matrix.py and test_conv_matrix.py have Tint compile them.
+ON_DAWN = {f"kernels/gpu/{name}" for name in ("matmul_matrix", "attention_matrix", "conv_matrix")}
 KERNELS = [
     path
     for path in paths()
@@ -251,7 +251,7 @@ MADE_AS_NEEDED = ("chain", "norm_chain", "fft_pass")  # WGSL that the op writes 
 @pytest.mark.parametrize("name", OPS)
 def test_an_op_has_a_reference_shader_and_docstring(name):
     op = REGISTRY[name]
-    assert op.shader in KERNELS or name in MADE_AS_NEEDED
+    assert op.shader in {*KERNELS, *ON_DAWN} or name in MADE_AS_NEEDED
     assert re.match(r"[A-Z].*[.:]", inspect.getdoc(op) or "")
     parameters = inspect.signature(op.record).parameters
     assert list(inspect.signature(get_reference(name)).parameters) == list(parameters)

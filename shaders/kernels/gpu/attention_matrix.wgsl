@@ -1,14 +1,12 @@
-// Attention of prompts over a paged cache, by matrix units. A work group takes ROWS rows, a row being a query
-// head of one token, that share a head of the cache, and every so many blocks of KEYS positions (a split). Each
-// subgroup has its own rows, whose queries it keeps as matrices. Keys and then values of a block lie in workgroup
+// Attention of many tokens, over a paged cache or plain keys, by matrix units. A work group takes ROWS rows, a row
+// being a query head of one token, that share a head of keys, and every so many blocks of KEYS positions (a split).
+// Each subgroup has its own rows, whose queries it keeps as matrices. Keys and then values of a block lie in workgroup
 // memory as f16; scores, weights and a block's sums go through it, as only there it is known which lane has
 // which value. THREADS threads share a row: they make its weights and keep its sums, in f32.
 // @import formats/load/f32 as q
 // @import formats/vec4/f32 as k
 // @import formats/vec4/f32 as v
-// @import formats/load/i32 as positions
-// @import formats/load/i32 as sequences
-// @import lib/attention/paged
+// @import lib/attention/paged_rows as source
 // @import lib/matrix/dawn as matrix
 // @import lib/matrix/dawn_tile as tile
 // @import lib/matrix/dawn_tile as weights
@@ -23,16 +21,19 @@ const WG: u32 = ROWS * THREADS;
 const RM: u32 = 1u;              // matrices of a subgroup, along rows
 const K_VEC4S: u32 = 16u;        // vectors of four of a key
 const K_STEPS: u32 = 4u;         // of MAT_K columns, in a key and zeros after it
+const Q_ITEMS: u32 = 8u;         // vectors of its query that each thread of a row brings
 const K_ITEMS: u32 = 8u;         // vectors of a block's keys that a thread brings
 const KEY_TILES: u32 = 2u;       // of MAT_N keys, in a block
 const KEY_STEPS: u32 = 2u;       // of MAT_K keys, in a block
 const V_VEC4S: u32 = 16u;
-const V_ITEMS: u32 = 8u;
+const V_SQUARES: u32 = 2u;       // of four values of four keys, that a thread brings
 const ROUNDS: u32 = 2u;          // of KEYS columns, in a value
 const FOURS: u32 = 4u;           // vectors that a thread has of KEYS columns
+const TILE: u32 = 576u;          // vectors of the largest of these
 const SUMS: u32 = ROUNDS * FOURS;
 const PITCH: u32 = 18u;          // vectors from a row to the next, two more than it has, against bank conflicts
-const W_PITCH: u32 = KEYS / 4u + 2u;
+const RANGED: bool = false;      // keys and values may be too large for f16, so a block is divided by a power of two
+const W_PITCH: u32 = KEYS / 4u + 2u;  // of weights, and of columns of values
 const S_PITCH: u32 = KEYS + 8u;  // of scores, in numbers
 const K_WIDTH: u32 = K_STEPS * MAT_K / 4u;
 const QUERIES: u32 = RM * K_STEPS;
@@ -42,10 +43,11 @@ const LN_2: f32 = 0.6931471805599453;
 @group(0) @binding(0) var<storage, read_write> y: array<vec4<f32>>;
 @group(0) @binding(1) var<uniform> params: Params;
 
-var<workgroup> tile: array<vec4<f16>, max(ROWS, KEYS) * PITCH>;  // queries, then keys and values
+var<workgroup> tile: array<vec4<f16>, TILE>;                      // queries, then keys and columns of values
 var<workgroup> scores: array<f32, ROWS * S_PITCH>;               // and sums of a block
 var<workgroup> weights: array<vec4<f16>, ROWS * W_PITCH>;
-var<workgroup> slots: array<u32, KEYS>;
+var<workgroup> places: array<vec2<u32>, KEYS>;                   // of keys and values
+var<workgroup> largest_bits: array<atomic<u32>, 2>;              // of the magnitudes of a block's keys, and values
 var<workgroup> shared_row: array<f32, WG>;                       // what threads of a row exchange
 
 @compute @workgroup_size(WG) @subgroup_size(SUBGROUP)
@@ -57,7 +59,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     let row = lane / THREADS;
     let part = lane % THREADS;
     let own = min(first + row, last - 1u);
-    let power = bring_query(own, row, kv_head, part);
+    let power = bring_query(own, row, kv_head, lane);
     workgroupBarrier();
     var queries: array<MatrixRows, QUERIES>;
     // @unroll
@@ -83,10 +85,13 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         let begin = first_in_turn(tokens.seen.x, group.z, KEYS);
         for (var start = begin; start < end; start += params.splits * KEYS) {
             if lane < KEYS {
-                slots[lane] = cache_row(tokens.sequence, min(start + lane, end - 1u)) * params.kv_heads + kv_head;
+                places[lane] = places_of(tokens, min(start + lane, end - 1u), kv_head);
+            }
+            if RANGED && lane < 2u {
+                atomicStore(&largest_bits[lane], 0u);
             }
             workgroupBarrier();
-            bring_keys(lane);
+            let key_power = bring_keys(lane);
             workgroupBarrier();
             // @unroll
             for (var j = 0u; j < KEY_TILES; j++) {
@@ -110,7 +115,8 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
             // @unroll
             for (var f = 0u; f < FOURS; f++) {
                 let four_f = part + f * THREADS;
-                own_scores[f] = shown(four_at(row * S_PITCH + four_f * 4u) * power, own, kv_head, start + four_f * 4u, seen);
+                let products_f = four_at(row * S_PITCH + four_f * 4u) * power * key_power;
+                own_scores[f] = shown(products_f, own, kv_head, start + four_f * 4u, seen);
                 let most_f = max(own_scores[f].xy, own_scores[f].zw);
                 highest = max(highest, max(most_f.x, most_f.y));
             }
@@ -128,36 +134,40 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
                 total += (weights_f.x + weights_f.y) + (weights_f.z + weights_f.w);
                 weights[row * W_PITCH + part + f * THREADS] = vec4<f16>(weights_f);
             }
-            bring_values(lane);
+            let value_power = bring_values(lane);
             workgroupBarrier();
             // @unroll
             for (var round = 0u; round < ROUNDS; round++) {
                 // @unroll
                 for (var j = 0u; j < KEY_TILES; j++) {
-                    var made = array<MatrixSums, RM>();
-                    // @unroll
-                    for (var s = 0u; s < KEY_STEPS; s++) {
-                        let values_s = tile_across(
-                            s * MAT_K * PITCH + (round * KEYS + j * MAT_N) / 4u, PITCH,
-                        );
+                    if round * KEYS + j * MAT_N < 4u * V_VEC4S {
+                        var made = array<MatrixSums, RM>();
+                        // @unroll
+                        for (var s = 0u; s < KEY_STEPS; s++) {
+                            let values_s = tile_columns(
+                                (round * KEYS + j * MAT_N) * W_PITCH + s * (MAT_K / 4u), W_PITCH,
+                            );
+                            // @unroll
+                            for (var i = 0u; i < RM; i++) {
+                                let weights_i = weights_rows(
+                                    (block + i * MAT_M) * W_PITCH + s * (MAT_K / 4u), W_PITCH,
+                                );
+                                made[i] = multiply_add(weights_i, values_s, made[i]);
+                            }
+                        }
                         // @unroll
                         for (var i = 0u; i < RM; i++) {
-                            let weights_i = weights_rows(
-                                (block + i * MAT_M) * W_PITCH + s * (MAT_K / 4u), W_PITCH,
-                            );
-                            made[i] = multiply_add(weights_i, values_s, made[i]);
+                            scores_put_rows((block + i * MAT_M) * S_PITCH + j * MAT_N, made[i], S_PITCH);
                         }
-                    }
-                    // @unroll
-                    for (var i = 0u; i < RM; i++) {
-                        scores_put_rows((block + i * MAT_M) * S_PITCH + j * MAT_N, made[i], S_PITCH);
                     }
                 }
                 workgroupBarrier();
                 // @unroll
                 for (var f = 0u; f < FOURS; f++) {
-                    let sum_f = four_at(row * S_PITCH + (part + f * THREADS) * 4u);
-                    sums[round * FOURS + f] = fma(sums[round * FOURS + f], vec4<f32>(shrink), sum_f);
+                    if round * (KEYS / 4u) + f * THREADS < V_VEC4S {
+                        let sum_f = four_at(row * S_PITCH + (part + f * THREADS) * 4u) * value_power;
+                        sums[round * FOURS + f] = fma(sums[round * FOURS + f], vec4<f32>(shrink), sum_f);
+                    }
                 }
                 workgroupBarrier();
             }
@@ -170,7 +180,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         total += shared_row[lane ^ 1u];
     }
     if first + row < last {
-        let at = place_of(first + row, kv_head, group.z);
+        let at = row_place(first + row, kv_head, group.z);
         // @unroll
         for (var round = 0u; round < ROUNDS; round++) {
             // @unroll
@@ -188,45 +198,110 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
 }
 
 // Bring the query of a row, times the scale of scores, to `place`; return what its products lack: it is
-// divided by a power of two. All threads of a row find the same power.
-fn bring_query(row: u32, place: u32, kv_head: u32, part: u32) -> f32 {
+// divided by a power of two. Each thread of a row brings a part; all find the same power.
+fn bring_query(row: u32, place: u32, kv_head: u32, lane: u32) -> f32 {
     let start = query_of(row, kv_head);
     let scale = query_factor(row) * select(LOG2_E, 1.0, CAPPED);
+    let part = lane % THREADS;
+    var values = array<vec4<f32>, Q_ITEMS>();
     var most = vec4<f32>();
-    for (var vec4_index = 0u; vec4_index < K_VEC4S; vec4_index++) {
-        most = max(most, abs(q_load4(start + 4u * vec4_index) * scale));
+    // @unroll
+    for (var j = 0u; j < Q_ITEMS; j++) {
+        let at_j = part + j * THREADS;
+        let value_j = q_load4(start + 4u * min(at_j, K_VEC4S - 1u)) * scale;
+        values[j] = select(vec4<f32>(), value_j, at_j < K_VEC4S);
+        most = max(most, abs(values[j]));
     }
-    let largest = max(max(most.x, most.y), max(most.z, most.w));
+    var largest = max(max(most.x, most.y), max(most.z, most.w));
+    if THREADS > 1u {
+        shared_row[lane] = largest;
+        workgroupBarrier();
+        largest = max(largest, shared_row[lane ^ 1u]);
+    }
     let exponent = clamp(bitcast<u32>(largest) >> 23u, 8u, 240u);
     let inverse = bitcast<f32>((251u - exponent) << 23u);
-    for (var vec4_index = part; vec4_index < K_WIDTH; vec4_index += THREADS) {
-        let values = q_load4(start + 4u * min(vec4_index, K_VEC4S - 1u)) * scale * inverse;
-        tile[place * PITCH + vec4_index] = vec4<f16>(select(vec4<f32>(), values, vec4_index < K_VEC4S));
+    // @unroll
+    for (var j = 0u; j < Q_ITEMS; j++) {
+        tile[place * PITCH + part + j * THREADS] = vec4<f16>(values[j] * inverse);
     }
     return bitcast<f32>((exponent + 3u) << 23u);
 }
 
-fn bring_keys(lane: u32) {
+// Bring keys, divided by the power of two that is returned.
+fn bring_keys(lane: u32) -> f32 {
+    var keys = array<vec4<f32>, K_ITEMS>();
+    var most = vec4<f32>();
     // @unroll
     for (var j = 0u; j < K_ITEMS; j++) {
         let i_j = lane + j * WG;
         if KEYS * K_WIDTH % WG == 0u || i_j < KEYS * K_WIDTH {
             let at_j = i_j % K_WIDTH;
-            let value_j = k_load4(slots[i_j / K_WIDTH] * K_VEC4S + min(at_j, K_VEC4S - 1u));
+            let value_j = k_load4(places[i_j / K_WIDTH].x + min(at_j, K_VEC4S - 1u));
             let zero_j = K_WIDTH > K_VEC4S && at_j >= K_VEC4S;
-            tile[i_j / K_WIDTH * PITCH + at_j] = vec4<f16>(select(value_j, vec4<f32>(), zero_j));
+            keys[j] = select(value_j, vec4<f32>(), zero_j);
+            most = max(most, abs(keys[j]));
         }
     }
+    let power = power_of(0u, most);
+    // @unroll
+    for (var j = 0u; j < K_ITEMS; j++) {
+        let i_j = lane + j * WG;
+        if KEYS * K_WIDTH % WG == 0u || i_j < KEYS * K_WIDTH {
+            tile[i_j / K_WIDTH * PITCH + i_j % K_WIDTH] = vec4<f16>(keys[j] * power.y);
+        }
+    }
+    return power.x;
 }
 
-fn bring_values(lane: u32) {
+// Bring values by columns, so that those of a column lie as a matrix has them: squares of four keys by four columns
+// turn in registers.
+fn bring_values(lane: u32) -> f32 {
+    var values = array<vec4<f32>, 4u * V_SQUARES>();
+    var most = vec4<f32>();
     // @unroll
-    for (var j = 0u; j < V_ITEMS; j++) {
+    for (var j = 0u; j < V_SQUARES; j++) {
         let i_j = lane + j * WG;
-        if KEYS * V_VEC4S % WG == 0u || i_j < KEYS * V_VEC4S {
-            tile[i_j / V_VEC4S * PITCH + i_j % V_VEC4S] = vec4<f16>(v_load4(slots[i_j / V_VEC4S] * V_VEC4S + i_j % V_VEC4S));
+        if KEYS / 4u * V_VEC4S % WG == 0u || i_j < KEYS / 4u * V_VEC4S {
+            // @unroll
+            for (var c = 0u; c < 4u; c++) {
+                let value_c = v_load4(places[4u * four_of(i_j) + c].y + i_j / 4u % V_VEC4S);
+                values[4u * j + c] = value_c;
+                most = max(most, abs(value_c));
+            }
         }
     }
+    let power = power_of(1u, most);
+    // @unroll
+    for (var j = 0u; j < V_SQUARES; j++) {
+        let i_j = lane + j * WG;
+        if KEYS / 4u * V_VEC4S % WG == 0u || i_j < KEYS / 4u * V_VEC4S {
+            // @unroll
+            for (var c = 0u; c < 4u; c++) {
+                let four_c = vec4<f32>(values[4u * j][c], values[4u * j + 1u][c], values[4u * j + 2u][c], values[4u * j + 3u][c]);
+                tile[(i_j / 4u % V_VEC4S * 4u + c) * W_PITCH + four_of(i_j)] = vec4<f16>(four_c * power.y);
+            }
+        }
+    }
+    return power.x;
+}
+
+// Which four keys square `i` has: those of four squares in a row lie side by side.
+fn four_of(i: u32) -> u32 {
+    return i / (4u * V_VEC4S) * 4u + i % 4u;
+}
+
+// The power of two that brings the largest magnitude of a block to 2^14 or above, and its inverse; `most` are
+// magnitudes of a thread. Values of f16 stay as they are.
+fn power_of(which: u32, most: vec4<f32>) -> vec2<f32> {
+    if !RANGED {
+        return vec2<f32>(1.0);
+    }
+    // Magnitudes are compared by their bits, so that a NaN is the largest.
+    let bits = bitcast<vec4<u32>>(most);
+    atomicMax(&largest_bits[which], max(max(bits.x, bits.y), max(bits.z, bits.w)));
+    workgroupBarrier();
+    let exponent = clamp(atomicLoad(&largest_bits[which]) >> 23u, 27u, 249u);
+    return vec2<f32>(bitcast<f32>((exponent - 14u) << 23u), bitcast<f32>((268u - exponent) << 23u));
 }
 
 fn four_at(at: u32) -> vec4<f32> {

@@ -9,8 +9,3 @@ fn buf_rows(at: u32, stride: u32) -> MatrixRows {
 fn buf_columns(at: u32, stride: u32) -> MatrixColumns {
     return subgroupMatrixLoad<MatrixColumns, col_major>(&buf, at, stride);
 }
-
-// A row of the tile has a value of each column.
-fn buf_across(at: u32, stride: u32) -> MatrixColumns {
-    return subgroupMatrixLoad<MatrixColumns, row_major>(&buf, at, stride);
-}

@@ -7,7 +7,3 @@ fn buf_rows(at: u32, stride: u32) -> MatrixRows {
 fn buf_columns(at: u32, stride: u32) -> MatrixColumns {
     return coopLoad<MatrixColumns>(&buf[at], stride);
 }
-
-fn buf_across(at: u32, stride: u32) -> MatrixColumns {
-    return coopLoadT<MatrixColumns>(&buf[at], stride);
-}

@@ -1,18 +1,22 @@
-"""Attention of prompts by matrix units: which launches take it, and its values."""
+"""Attention of many tokens by matrix units: which launches take it, and its values."""
 
 import dataclasses
 
+import numpy as np
 import pytest
 
+from tests.ops.operands import tensor
 from tests.ops.test_attention import Case
 from tests.ops.test_attention_options import CAUSAL, built, last_of
-from wgpu_backend.dtypes import F16, F32, Q4_0, Q8_0
+from wgpu_backend.dtypes import BF16, F16, F32, Q4_0, Q8_0
 from wgpu_backend.graph.capabilities import Capabilities, MatrixUnit
 from wgpu_backend.kernels import select
 from wgpu_backend.kernels.gpu.attention_matrix import MatrixTile
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.numpy_executor import NumpyExecutor
+from wgpu_backend.ops.attention.dot_product import scaled_attention
 from wgpu_backend.ops.attention.paged import paged_attention
+from wgpu_backend.ops.attention.splits import attention_merge
 from wgpu_backend.ops.op import fusions
 from wgpu_backend.testing import nmse, values_of
 
@@ -145,3 +149,92 @@ def test_pictures_see_what_is_behind_them_and_padding_nothing(units, rng):
     got = values_of(units, build)
     assert nmse(got, values_of(NumpyExecutor(), build)) < LIMIT
     assert not got[[0, 5]].any()
+
+
+def plain(rng, *, batch=1, tokens=40, keys=70, heads=4, kv_heads=4, cols=40, v_cols=None):
+    """Queries, keys and values without a cache."""
+    shapes = ((tokens, heads, cols), (keys, kv_heads, cols), (keys, kv_heads, v_cols or cols))
+    return [rng.standard_normal((batch, *shape), "f4") for shape in shapes]
+
+
+def attended(operands, dtype=F32, mask=None, **options):
+    """Attention over plain keys with the products of matrix units."""
+
+    def build(ctx):
+        q, k, v = operands
+        rest = (tensor(ctx, k, dtype), tensor(ctx, v, dtype))
+        hidden = None if mask is None else tensor(ctx, mask)
+        splits = options.get("splits", 1)
+        how = {"scale": 0.3, "matrix": True, **options}
+        y = scaled_attention(tensor(ctx, q), *rest, hidden, **how)
+        return attention_merge(y) if splits > 1 else y
+
+    return build
+
+
+def shader_of(build, capabilities):
+    """The shader that a device takes for a node."""
+    with Context(NumpyExecutor()) as ctx:
+        node = build(ctx)
+        return select(node.call.op, node.launch, capabilities).shader
+
+
+@pytest.mark.parametrize("cols", [40, 64, 72, 80, 128])
+def test_towers_and_pictures_take_it(rng, cols):
+    assert shader_of(attended(plain(rng, cols=cols)), DEVICE) == MATRIX
+
+
+def test_what_plain_keys_fall_back_from(rng):
+    def shader(device=DEVICE, mask=None, matrix=True, **how):
+        return shader_of(attended(plain(rng, **how), mask=mask, matrix=matrix), device)
+
+    assert shader() == shader(heads=8, kv_heads=2, tokens=9) == MATRIX
+    portable = {
+        shader(mask=np.zeros((40, 70), "f4")),
+        shader(matrix=False),
+        shader(cols=160),
+        shader(cols=33),
+        shader(tokens=32),
+        shader(keys=31),
+        shader(dataclasses.replace(DEVICE, matrix=None)),
+    }
+    assert portable == {""}
+
+
+@pytest.mark.parametrize("exact", [False, True])
+def test_rounding_is_what_a_rule_allows(rng, exact):
+    executor = NumpyExecutor(DEVICE)
+    executor.rules = fusions(["scaled_attention_matrix"], exact=exact)
+    with Context(executor) as ctx:
+        recorded = ctx.record(attended(plain(rng), matrix=False)(ctx))
+        found = [node.call.kwargs["matrix"] for node, _ in recorded.plan.steps]
+        recorded.close()
+    assert found == [not exact]
+
+
+@pytest.mark.gpu
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("how", "dtype", "options"),
+    [
+        ({"cols": 40}, F32, {}),
+        ({"cols": 40}, F16, {}),
+        ({"cols": 64, "keys": 257, "batch": 2}, F32, {"splits": 3}),
+        ({"cols": 72, "keys": 77, "tokens": 33}, BF16, {}),
+        ({"cols": 80, "heads": 8, "kv_heads": 2, "tokens": 21, "batch": 3}, F16, {"softcap": 2.0}),
+        ({"cols": 128, "v_cols": 64, "keys": 64}, F32, {"causal": True}),
+        ({"cols": 16, "batch": 2}, BF16, {"causal": True, "window": 9}),
+    ],
+    ids=str,
+)
+def test_attention_over_plain_keys_is_right(units, rng, how, dtype, options):
+    operands = plain(rng, **how)
+    # Neither large keys, small values nor blocks of both leave f16.
+    operands[0] *= 1e-7
+    operands[1][:, :8] *= 1e-3
+    operands[1] *= 1e7 if dtype != F16 else 1e4
+    operands[2][:, 40:] *= 1e3
+    operands[2] *= 1e-9 if dtype != F16 else 1
+    assert shader_of(attended(operands, dtype), units.capabilities) == MATRIX
+    build = attended(operands, dtype, **options)
+    assert nmse(values_of(units, build), values_of(NumpyExecutor(), build)) < LIMIT

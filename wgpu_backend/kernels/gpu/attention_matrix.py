@@ -1,7 +1,7 @@
-"""Attention of prompts by matrix units, which multiply small matrices in one instruction.
+"""Attention of many tokens by matrix units, which multiply small matrices in one instruction.
 
 As `attention_tiles`, with products of queries and keys, and of weights and values, by the units;
-sums and softmax are in f32.
+sums and softmax are in f32. Prompts read a paged cache, image models and vision towers plain keys.
 """
 
 from __future__ import annotations
@@ -9,15 +9,17 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from math import ceil
 
-from wgpu_backend.dtypes import F32
+from wgpu_backend.dtypes import F16, F32
 from wgpu_backend.graph.capabilities import Capabilities, MatrixUnit
 from wgpu_backend.graph.fusion import Graph, OpNode
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.kernels.gpu.attention_tiles import FOLDER, cache_modules, has_many_rows
 from wgpu_backend.kernels.gpu.matrix import dialect
+from wgpu_backend.ops.attention.dot_product import scaled_attention
 from wgpu_backend.ops.attention.paged import paged_attention, paged_attention_splits
 from wgpu_backend.ops.attention.paged_kernels import count_rows, use_tiles
 from wgpu_backend.ops.attention.paged_options import Scores
+from wgpu_backend.ops.attention.scaled_kernels import in_vectors
 from wgpu_backend.ops.op import find
 
 # Rows and keys of a work group, the best first.
@@ -25,6 +27,8 @@ SIZES = ((64, 64), (32, 32))
 # Most columns of a value: its sums lie in registers.
 MOST_COLS = 128
 VEC4_NBYTES = 8  # four values in f16
+# With fewer rows, or fewer keys, most of a tile would be empty.
+LEAST_ROWS, LEAST_KEYS = 33, 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +70,14 @@ class MatrixTile:
 
     @property
     def pitch(self) -> int:
-        """Return the stride of rows in memory, in vectors of four, with two of padding."""
-        return max(self.k_steps * self.unit.k, self.rounds * self.keys) // 4 + 2
+        """Return the stride of queries and keys in memory, in vectors, with two of padding."""
+        return self.k_steps * self.unit.k // 4 + 2
+
+    @property
+    def vectors(self) -> int:
+        """Return the vectors of queries, keys or columns of values, the most of them."""
+        columns = ceil(4 * self.v_vec4s / self.unit.n) * self.unit.n
+        return max(max(self.rows, self.keys) * self.pitch, columns * (self.keys // 4 + 2))
 
     @property
     def threads(self) -> int:
@@ -79,8 +89,9 @@ class MatrixTile:
         """Return the workgroup memory of the kernel, in bytes."""
         # Scores are in f32, weights in f16.
         scores = 3 * VEC4_NBYTES * self.rows * (self.keys // 4 + 2)
-        tile = VEC4_NBYTES * max(self.rows, self.keys) * self.pitch
-        return tile + scores + 4 * (self.keys + self.threads)
+        tile = VEC4_NBYTES * self.vectors
+        # Two places for each key, two magnitudes, a number for each thread.
+        return tile + scores + 8 * (self.keys + 1) + 4 * self.threads
 
     def suits(self, capabilities: Capabilities) -> bool:
         """Return whether the unit divides the tile, and the kernel fits a device."""
@@ -108,14 +119,16 @@ class MatrixTile:
             "RM": self.matrices,
             "K_VEC4S": self.k_vec4s,
             "K_STEPS": self.k_steps,
+            "Q_ITEMS": ceil(self.k_steps * unit.k / 4 / self.row_threads),
             "K_ITEMS": ceil(self.keys * self.k_steps * unit.k / 4 / threads),
             "KEY_TILES": self.keys // unit.n,
             "KEY_STEPS": self.keys // unit.k,
             "V_VEC4S": self.v_vec4s,
-            "V_ITEMS": ceil(self.keys * self.v_vec4s / threads),
+            "V_SQUARES": ceil(self.keys // 4 * self.v_vec4s / threads),
             "ROUNDS": self.rounds,
             "FOURS": self.keys // 4 // self.row_threads,
             "PITCH": self.pitch,
+            "TILE": self.vectors,
         }
 
 
@@ -125,11 +138,31 @@ def pick_matrix_tile(launch: Launch, capabilities: Capabilities) -> MatrixTile |
     plain = "SHARED" not in launch.choices and launch.operands["k"].spec.dtype != F32
     if unit is None or not capabilities.f16 or not plain or not has_many_rows(launch):
         return None
+    return _fit(launch, unit, capabilities)
+
+
+def _fit(launch: Launch, unit: MatrixUnit, capabilities: Capabilities) -> MatrixTile | None:
+    """Return the first size that fits heads and device."""
     k_vec4s, v_vec4s = launch.count("k_vec4s"), launch.count("v_vec4s")
     if 4 * max(k_vec4s, v_vec4s) > MOST_COLS:
         return None
     tiles = (MatrixTile(rows, keys, k_vec4s, v_vec4s, unit) for rows, keys in SIZES)
     return next((tile for tile in tiles if tile.suits(capabilities)), None)
+
+
+def pick_plain_tile(launch: Launch, capabilities: Capabilities) -> MatrixTile | None:
+    """Return the tile of attention over plain keys; None if the kernel does not support it.
+
+    Keys need no mask, as many rows and keys as fill a tile, and heads that are whole vectors.
+    """
+    unit = capabilities.matrix
+    if unit is None or not capabilities.f16 or launch.choices["MASKED"] or not launch.out.size:
+        return None
+    rows, keys = launch.count("rows"), launch.count("keys")
+    whole = launch.count("v_cols") % 4 == 0 and all(in_vectors(launch, name) for name in "kv")
+    if rows < LEAST_ROWS or keys < LEAST_KEYS or not whole:
+        return None
+    return _fit(launch, unit, capabilities)
 
 
 @paged_attention.fuses("paged_attention", name="attention_matrix", exact=False)
@@ -154,3 +187,36 @@ def attend_in_matrices(launch: Launch, capabilities: Capabilities) -> Launch | N
     choices = {**tile.choices(), **cache_modules(launch, f16=True)}
     found = use_tiles(launch, count_rows(launch), tile.rows, choices)
     return replace(found, shader=f"{FOLDER}/attention_matrix")
+
+
+@scaled_attention.fuses("scaled_attention", name="scaled_attention_matrix", exact=False)
+def plain_keys_in_matrices(node: OpNode, graph: Graph) -> Node | None:
+    """Replace attention over plain keys by the op on matrix units, if rounding is allowed."""
+    done = node.call.kwargs.get("matrix", False)
+    if done or pick_plain_tile(node.launch, graph.capabilities) is None:
+        return None
+    return graph.call(find(node.op), *node.call.args, **{**node.call.kwargs, "matrix": True})
+
+
+def attend_plain_in_matrices(launch: Launch, capabilities: Capabilities) -> Launch | None:
+    """Return the launch of attention over plain keys; None if rounding is off or no tile fits."""
+    tile = pick_plain_tile(launch, capabilities) if launch.attributes else None
+    if tile is None:
+        return None
+    batch, tokens, heads, _ = launch.operands["q"].spec.shape
+    kv_heads = launch.operands["k"].spec.shape[2]
+    rows = batch * tokens * heads // kv_heads
+    narrow = all(launch.operands[name].spec.dtype == F16 for name in "kv")
+    return replace(
+        launch,
+        shader=f"{FOLDER}/attention_matrix",
+        groups=(kv_heads, ceil(rows / tile.rows), launch.count("splits")),
+        params={**launch.params, "rows": rows, "step": tile.rows},
+        choices={
+            **launch.choices,
+            **tile.choices(),
+            "source": "lib/attention/plain_rows",
+            "RANGED": not narrow,
+            **{n: f"formats/vec4/{launch.operands[n].spec.dtype}" for n in "kv"},
+        },
+    )

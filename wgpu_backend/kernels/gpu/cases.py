@@ -42,6 +42,22 @@ def _prompts(context: Context, rng: np.random.Generator) -> Tensor:
     return whole.concat(joined, axis=1)
 
 
+def _plain_keys(context: Context, rng: np.random.Generator) -> Tensor:
+    """Build attention over plain keys without a mask."""
+    q, k, v = (
+        normal(context, rng, 45, 4, 24),
+        normal(context, rng, 70, 2, 24),
+        normal(context, rng, 70, 2, 32),
+    )
+    return q.scaled_dot_product_attention(k, v, scale=0.2)
+
+
+def _convolved(context: Context, rng: np.random.Generator) -> Tensor:
+    """Build a convolution whose pixels and outputs are not multiples of a matrix unit's."""
+    x, weight = normal(context, rng, 1, 7, 9, 64), f16_weight(context, rng, 20 * 9, 64)
+    return x.conv2d(weight.reshape(20, 3, 3, 64), paddings=(1, 1))
+
+
 def _products_in_f16(context: Context, rng: np.random.Generator) -> Tensor:
     """Build a product of many columns."""
     return f16_weight(context, rng, 65, 96).mulmat(normal(context, rng, 37, 96))
@@ -158,6 +174,8 @@ CASES = (
     ),
     FusionCase("attention_matrix", F16_ERROR, _prompts),
     FusionCase("attention_tiles", F16_ERROR, _prompts),
+    FusionCase("scaled_attention_matrix", F16_ERROR, _plain_keys),
+    FusionCase("convolve_matrix", F16_ERROR, _convolved),
     FusionCase("paged_attention", F16_ERROR, partial(attention, tokens=2)),
     FusionCase("paged_attention_splits", F16_ERROR, partial(attention, tokens=2, splits=3)),
     FusionCase("top_k_sample_into", 0.0, _sample_tokens),

@@ -377,17 +377,24 @@ CONV_TILED = "kernels/gpu/conv_tiled"
 FEWEST_OUTPUTS = 16
 
 
-def conv_tiled(launch: Launch, capabilities: Capabilities) -> Launch | None:
-    """Return the launch of a convolution in tiles; None for other channels or strides."""
+def are_tiles_possible(launch: Launch) -> bool:
+    """Return whether a convolution is a product of tiles, by its channels, outputs and strides."""
     weight = launch.operands["weights"]
     rows, *_, channels = weight.spec.shape
-    in_groups = launch.count("group_outputs") < rows or channels % GROUP
-    in_a_line = weight.spec.is_dense and weight.spec.offset % GROUP == 0
     # A kernel that reads value by value, or a transposed convolution.
     if launch.shader or launch.choices["SPREAD"] or launch.choices["FLIPPED"]:
+        return False
+    in_groups = launch.count("group_outputs") < rows or channels % GROUP
+    in_a_line = weight.spec.is_dense and weight.spec.offset % GROUP == 0
+    return not in_groups and in_a_line and rows >= FEWEST_OUTPUTS and launch.out.size > 0
+
+
+def conv_tiled(launch: Launch, capabilities: Capabilities) -> Launch | None:
+    """Return the launch of a convolution in tiles; None for other channels or strides."""
+    if not are_tiles_possible(launch):
         return None
-    if in_groups or not in_a_line or rows < FEWEST_OUTPUTS or not launch.out.size:
-        return None
+    weight = launch.operands["weights"]
+    rows, *_, channels = weight.spec.shape
     n = launch.count("pixels")
     tile, choices = f32_tile(rows, n, capabilities)
     if -(-n // tile.columns) > MAX_GROUPS:

@@ -47,6 +47,7 @@ def scaled_attention(
     window: int = 0,
     softcap: float = 0.0,
     splits: int = 1,
+    matrix: bool = False,
 ) -> Launch:
     """Attend to plain keys and values, in f32; see `scaled_dot_product_attention`.
 
@@ -77,6 +78,8 @@ def scaled_attention(
         Scores become ``softcap * tanh(score / softcap)``; 0 leaves them.
     splits : int
         Ranges of keys, with a work group each.
+    matrix : bool
+        Round operands and weights to f16, for matrix units. Fusion rules set it.
 
     Returns
     -------
@@ -108,6 +111,7 @@ def scaled_attention(
         },
         choices={**_presence(mask, sinks), "CAUSAL": causal, "CAPPED": softcap > 0},
         work=2 * math.prod(scores) * (cols + v_cols),
+        attributes=matrix,
     )
 
 
@@ -124,6 +128,7 @@ def scaled_attention_reference(
     window: int = 0,
     softcap: float = 0.0,
     splits: int = 1,
+    matrix: bool = False,
 ) -> Array:
     """Attend with all scores at once."""
     heads, repeats = q.shape[2], q.shape[2] // k.shape[2]
