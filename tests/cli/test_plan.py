@@ -8,6 +8,11 @@ from wgpu_backend.cli import options
 from wgpu_backend.cli.chat_model import ChatModel, RunOptions
 from wgpu_backend.cli.commands.ps import format_processor
 from wgpu_backend.cli.failures import USAGE
+from wgpu_backend.cli.plan import list_rows
+from wgpu_backend.engine.loading import bundled
+from wgpu_backend.engine.placing import plan_model
+from wgpu_backend.files.gguf.reader import open_gguf
+from wgpu_backend.graph.capabilities import HOST_FEATURE, DeviceInfo
 from wgpu_backend.ml.placement import PlacementOptions
 
 
@@ -26,7 +31,8 @@ def test_a_plan_is_a_table(cli) -> None:
 def test_a_plan_as_json_has_the_figures_of_backend_memory(cli) -> None:
     found = json.loads(cli("show", "story", "--plan", "--device", "cpu", "--json").out)
     assert found["placement"] == {
-        "devices": ["cpu"], "layers": [0] * 6, "embedding": 0, "output": 0
+        "devices": ["cpu"], "layers": [0] * 6, "embedding": 0, "output": 0, "host": [],
+        "host_caches": False,
     }  # fmt: skip
     assert len(found["memory"]["cpu"]["weights"]) == 7
     assert found["memory"]["gpus"] == []
@@ -51,6 +57,36 @@ def test_mistakes_are_one_line(cli, words, message) -> None:
     assert done.code == USAGE
     assert message in done.err
     assert done.err.count("\n") == 1
+
+
+@pytest.mark.gpu
+def test_a_plan_says_what_a_device_reads_from_the_host(cli, full) -> None:
+    if not full.device.reads_host_memory:
+        pytest.skip(f"{full.info.id} cannot read the host's memory")
+    words = ("show", "story", "--plan", "--device", full.info.id, "-ngl", "3", "--num-ctx", "64")
+    out = cli(*words, "--op-offload").out
+    assert "host memory" in out
+    assert "GPU layers            3 of 7" in out
+    assert "with --no-op-offload" in out
+    found = json.loads(cli(*words, "--op-offload", "-nkvo", "--json").out)["placement"]
+    assert (found["host"], found["host_caches"]) == ([-1, 0, 1, 2, 3], True)
+    assert "with --op-offload" in cli(*words, "--no-op-offload").out
+
+
+def test_what_a_card_reads_from_the_host_has_a_row_of_its_own() -> None:
+    card = DeviceInfo("vulkan:0", "Card", kind="discrete", features=(HOST_FEATURE,))
+    chosen = PlacementOptions(gpu_layers=3, kv_offload=False)
+    with open_gguf(bundled()) as file:
+        host, own, cpu = list_rows(plan_model(file, [card], chosen, num_ctx=64))
+    assert host[:3] == ("", "host memory for vulkan:0", "embedding, 0-3 (4)")
+    assert own[:3] == ("vulkan:0", "Card", "4-5 (2), output")
+    assert (own[4], own[7]) == ("0 B", "unknown")
+    assert (cpu[0], cpu[2]) == ("cpu", "none")
+    chosen = PlacementOptions(kv_offload=False)
+    with open_gguf(bundled()) as file:
+        host, own, _ = list_rows(plan_model(file, [card], chosen, num_ctx=64))
+    assert (host[2], host[3]) == ("caches", "0 B")
+    assert own[2] == "embedding, 0-5 (6), output"
 
 
 def test_options_of_devices_need_a_plan(cli) -> None:

@@ -10,9 +10,10 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from wgpu_backend.engine.placing import SPEEDS
+from wgpu_backend.engine.placing import BUS_SPEED, SPEEDS
 from wgpu_backend.errors import OutOfMemory
 from wgpu_backend.ml.placement import (
+    EMBEDDING,
     HOST,
     DeviceBudget,
     LayerNbytes,
@@ -70,7 +71,7 @@ MODELS = (
 
 
 def gpu(number: int, free: float, kind: str = "discrete") -> DeviceBudget:
-    return DeviceBudget(f"gpu:{number}", int(free * GB), SPEEDS[kind])
+    return DeviceBudget(f"gpu:{number}", int(free * GB), SPEEDS[kind], bus=BUS_SPEED)
 
 
 def shared(free: float) -> DeviceBudget:
@@ -109,23 +110,29 @@ def cell(of: ModelNbytes, gpus: tuple[DeviceBudget, ...], cpu: DeviceBudget) -> 
     except OutOfMemory:
         return "does not fit"
     uses = device_uses(of, placement, [*gpus, cpu])
-    parts = [
-        f"{use.id.replace('gpu:', 'GPU ').replace(HOST, 'CPU')}: {count(placement, use.id)}, "
-        f"{use.size / GB:.1f} GB"
-        for use in uses
-    ]
+    parts: list[str] = []
+    for use in uses:
+        name = use.id.replace("gpu:", "GPU ").replace(HOST, "CPU")
+        if use.host_size:
+            far = count(placement, use.id, on_host=True)
+            parts.append(f"host for {name}: {far}, {use.host_size / GB:.1f} GB")
+        parts.append(f"{name}: {count(placement, use.id)}, {use.size / GB:.1f} GB")
     rate = 1 / step_seconds(uses)
     return (
         f"{'; '.join(parts)}; {rate:.0f}/s" if rate >= 10 else f"{'; '.join(parts)}; {rate:.1f}/s"
     )
 
 
-def count(placement: Placement, device: str) -> str:
-    """The layers of a device, with E for the embedding table and O for the output head."""
-    at = placement.devices.index(device)
-    found = ["E"] if placement.embedding == at else []
-    found += [str(len(placement.layers_on(device)))] if placement.layers_on(device) else []
-    return "+".join([*found, *(["O"] if placement.output == at else [])])
+def count(placement: Placement, device: str, *, on_host: bool = False) -> str:
+    """The layers of a device, with E for the embedding table and O for the output head.
+
+    Those in its own memory, or in the host's.
+    """
+    at, far = placement.devices.index(device), placement.host
+    layers = sum((layer in far) == on_host for layer in placement.layers_on(device))
+    table = placement.embedding == at and (EMBEDDING in far) == on_host
+    found = [*(["E"] if table else []), *([str(layers)] if layers else [])]
+    return "+".join([*found, *(["O"] if placement.output == at and not on_host else [])])
 
 
 def table() -> str:

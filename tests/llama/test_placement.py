@@ -22,6 +22,15 @@ def test_numbers_of_layers_and_shares() -> None:
     assert make_placement(-1, 0, 2) == PlacementOptions(main_gpu=2, split_mode="none", capped=True)
 
 
+def test_what_stays_in_the_host_s_memory() -> None:
+    far = PlacementOptions(kv_offload=False, capped=True)
+    assert make_placement(offload_kqv=False) == make_placement(offload_kqv=0) == far
+    assert make_placement(3, op_offload=False) == PlacementOptions(3, op_offload=False, capped=True)
+    # The default of llama.cpp, which needs nothing of a device.
+    assert make_placement(op_offload=True) is make_placement(offload_kqv=True) is None
+    assert make_placement(3, op_offload=True) == PlacementOptions(3, capped=True)
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

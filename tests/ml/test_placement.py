@@ -1,6 +1,7 @@
 """Placement plans on imaginary machines: never over a budget, whole, contiguous, monotone."""
 
 import math
+from dataclasses import replace
 
 import pytest
 from hypothesis import assume, given, settings
@@ -8,8 +9,11 @@ from hypothesis import strategies as st
 
 from wgpu_backend.errors import DeviceError, OptionError, OutOfMemory
 from wgpu_backend.ml.placement import (
+    EMBEDDING,
     HOST,
+    LARGE_TABLE_NBYTES,
     DeviceBudget,
+    HostMemory,
     LayerNbytes,
     ModelNbytes,
     Placement,
@@ -38,6 +42,7 @@ def sizes(placement: Placement, of: ModelNbytes) -> dict[str, int]:
 # Random machines and models.
 
 SPEEDS = st.sampled_from([20e9, 100e9, 400e9, 1000e9])
+BUSES = st.sampled_from([None, 10e9, 40e9])
 NBYTES = st.integers(0, 60)
 
 
@@ -62,26 +67,32 @@ def models(draw: st.DrawFn) -> ModelNbytes:
 def machines(draw: st.DrawFn) -> tuple[list[DeviceBudget], DeviceBudget]:
     """Up to three GPUs with memory of their own, at most one with the host's, and the host."""
     own = draw(st.lists(st.one_of(st.none(), st.integers(0, 300)), max_size=3))
-    gpus = [DeviceBudget(f"gpu:{i}", free, draw(SPEEDS)) for i, free in enumerate(own)]
+    gpus = [
+        DeviceBudget(f"gpu:{i}", free, draw(SPEEDS), bus=draw(BUSES)) for i, free in enumerate(own)
+    ]
     host = draw(st.integers(0, 700))
     if not gpus or draw(st.booleans()):
-        shared = DeviceBudget("shared:0", draw(st.integers(0, host)), draw(SPEEDS), HOST)
+        free = draw(st.integers(0, host))
+        shared = DeviceBudget("shared:0", free, draw(SPEEDS), HOST, bus=draw(BUSES))
         gpus.insert(draw(st.integers(0, len(gpus))), shared)
     return gpus, DeviceBudget(HOST, host, 20e9)
 
 
 @st.composite
-def choices(draw: st.DrawFn, layers: int, gpus: int) -> PlacementOptions:
+def choices(draw: st.DrawFn, layers: int, gpus: list[DeviceBudget]) -> PlacementOptions:
     split: tuple[float, ...] = ()
     if draw(st.booleans()):
-        shares = st.lists(st.floats(0, 5), min_size=gpus, max_size=gpus)
+        shares = st.lists(st.floats(0, 5), min_size=len(gpus), max_size=len(gpus))
         split = tuple(draw(shares.filter(lambda s: sum(s) > 0)))
+    buses = [gpu.bus is not None for gpu in gpus]
     return PlacementOptions(
         gpu_layers=draw(st.one_of(st.sampled_from(["auto", "all"]), st.integers(0, layers + 1))),
         tensor_split=split,
-        main_gpu=draw(st.one_of(st.none(), st.integers(0, gpus - 1))),
+        main_gpu=draw(st.one_of(st.none(), st.integers(0, len(gpus) - 1))),
         spread=draw(st.booleans()),
         reserve_nbytes=draw(st.integers(0, 20)),
+        op_offload=draw(st.sampled_from([None, False, True] if all(buses) else [None, False])),
+        kv_offload=draw(st.booleans()) if all(buses) else True,
     )
 
 
@@ -91,7 +102,7 @@ def cases(
 ) -> tuple[ModelNbytes, list[DeviceBudget], DeviceBudget, PlacementOptions]:
     of = draw(models())
     gpus, host = draw(machines())
-    return of, gpus, host, draw(choices(len(of.layers), len(gpus)))
+    return of, gpus, host, draw(choices(len(of.layers), gpus))
 
 
 @given(cases())
@@ -107,21 +118,30 @@ def test_a_plan_is_whole_contiguous_and_within_every_budget(case) -> None:
     ranges = [placement.layers_on(device) for device in placement.devices]
     assert sorted(i for layers in ranges for i in layers) == list(range(len(of.layers)))
     assert placement.output == len(placement.devices) - 1
-    used = sizes(placement, of)
+    uses = device_uses(of, placement)
+    used = {use.id: use.size for use in uses}
     budgets = {device.id: device for device in (*gpus, host)}
     for device, nbytes in used.items():
         free = budgets[device].free_nbytes
         assert free is None or nbytes <= free - options.reserve_nbytes
     shared = sum(n for device, n in used.items() if budgets[device].memory == HOST)
+    shared += sum(use.host_size for use in uses)
     assert host.free_nbytes is not None
     assert shared <= max(0, host.free_nbytes - options.reserve_nbytes)
+    # What is in the host's memory is read by a GPU that can.
+    far = [use for use in uses if use.host_size]
+    assert all(budgets[use.id].bus is not None for use in far)
+    assert not far or options.op_offload is not False or placement.host_caches
     # Every weight and every cache is somewhere, and once.
-    uses = device_uses(of, placement)
     for i, layer in enumerate(of.layers):
-        home = placement.device(i)
-        found = [(use.id, use.weights[i]) for use in uses if use.weights[i]]
-        assert found == [(home, layer.weights_on(home))] * (layer.weights > 0)
-        assert sum(use.cache[i] for use in uses) == layer.cache_on(home)
+        home, on_host = placement.device(i), i in placement.host
+        wanted = [(home, layer.weights_on(home))] * (layer.weights > 0)
+        near = [(use.id, use.weights[i]) for use in uses if use.weights[i]]
+        read = [(use.id, use.host_weights[i]) for use in uses if use.host_weights[i]]
+        assert (near, read) == (([], wanted) if on_host else (wanted, []))
+        assert sum(use.cache[i] + use.host_cache[i] for use in uses) == layer.cache_on(home)
+        cached_far = placement.host_caches and home != HOST
+        assert all(not use.cache[i] for use in uses if on_host or cached_far)
 
 
 @given(cases(), st.data())
@@ -133,7 +153,7 @@ def test_a_smaller_budget_never_places_more_on_gpus(case, data) -> None:
     before = gpus[which].free_nbytes
     less = data.draw(st.integers(0, 300 if before is None else before))
     smaller = [*gpus]
-    smaller[which] = DeviceBudget(gpus[which].id, less, gpus[which].speed, gpus[which].pool)
+    smaller[which] = replace(gpus[which], free_nbytes=less)
     counts = []
     for devices in (gpus, smaller):
         try:
@@ -282,6 +302,136 @@ def test_the_cpu_holds_weights_as_f32() -> None:
     assert sizes(placement, of) == {HOST: 800, "gpu:0": 100}
     with pytest.raises(OutOfMemory, match=r"200 B of weights \(1.6 KiB on cpu\)"):
         plan_placement(of, [gpu], options, host=DeviceBudget(HOST, 700))
+
+
+# Host memory.
+
+CARD = DeviceBudget("gpu:0", 270, 1e12, bus=1e10)
+ROOM = DeviceBudget(HOST, 1000)
+
+
+def test_a_card_reads_the_first_layers_from_the_host_s_memory() -> None:
+    placement = plan_placement(model(), [CARD], NO_RESERVE, host=ROOM)
+    assert placement.devices == ("gpu:0",)
+    assert placement.host == {EMBEDDING, 0, 1}
+    assert placement.gpu_layers == 3
+    wanted = "gpu:0: embedding in host memory, layers 0-1 in host memory, layers 2-3, output"
+    assert str(placement) == wanted
+    [use] = device_uses(model(), placement, [CARD])
+    assert (use.size, use.host_size) == (250, 250)
+    assert use.host_weights == (100, 100, 0, 0, 50)
+    assert math.isclose(use.host_seconds, 200 / 1e10)
+    assert math.isclose(use.seconds, 200 / 1e10 + 250 / 1e12)
+
+
+@pytest.mark.parametrize(
+    ("gpu", "options"),
+    [
+        (replace(CARD, bus=None), {}),
+        (CARD, {"op_offload": False}),
+        # Memory of the host: nothing is won.
+        (replace(CARD, pool=HOST), {}),
+    ],
+)
+def test_the_cpu_computes_where_no_gpu_can_or_should(gpu, options) -> None:
+    options = PlacementOptions(reserve_nbytes=0, **options)
+    placement = plan_placement(model(), [gpu], options, host=ROOM)
+    assert placement.devices == (HOST, "gpu:0")
+    assert not placement.uses_host_memory
+
+
+def test_a_gpu_with_the_host_s_memory_reads_it_if_told_to() -> None:
+    gpu, options = replace(CARD, pool=HOST), PlacementOptions(op_offload=True, reserve_nbytes=0)
+    placement = plan_placement(model(), [gpu], options, host=ROOM)
+    assert (placement.devices, placement.host) == (("gpu:0",), {EMBEDDING, 0, 1})
+    with pytest.raises(OutOfMemory):
+        plan_placement(model(), [gpu], options, host=DeviceBudget(HOST, 400))
+
+
+def test_the_first_device_of_the_pass_reads_the_host_s_memory() -> None:
+    gpus = [CARD, replace(CARD, id="gpu:1", free_nbytes=100, speed=5e11)]
+    placement = plan_placement(model(), gpus, NO_RESERVE, host=ROOM)
+    assert placement.devices == ("gpu:1", "gpu:0")
+    assert (placement.layers, placement.host) == ((0, 0, 1, 1), {EMBEDDING, 0})
+    split = PlacementOptions(gpu_layers=3, tensor_split=(1, 2), reserve_nbytes=0)
+    placement = plan_placement(model(), gpus[::-1], split, host=ROOM)
+    assert placement.devices == ("gpu:1", "gpu:0")
+    assert (placement.layers, placement.host) == ((0, 0, 0, 1), {EMBEDDING, 0, 1})
+
+
+def test_caches_in_the_host_s_memory_leave_room_for_layers() -> None:
+    of = ModelNbytes((LayerNbytes(50, 50),) * 4, output=LayerNbytes(50))
+    for kv_offload, layers in ((True, 3), (False, 5)):
+        options = PlacementOptions(kv_offload=kv_offload, reserve_nbytes=0)
+        placement = plan_placement(of, [CARD], options, host=ROOM)
+        assert placement.gpu_layers == layers
+        assert placement.host_caches != kv_offload
+    [use] = device_uses(of, placement, [CARD])
+    assert (use.cache, use.host_cache) == ((0,) * 4, (50,) * 4)
+    assert str(placement).endswith("; caches in host memory")
+    with pytest.raises(OutOfMemory):
+        plan_placement(of, [CARD], options, host=DeviceBudget(HOST, 199))
+
+
+def test_a_large_table_is_looked_up_in_the_host_s_memory() -> None:
+    card, host = DeviceBudget("gpu:0", 8 * GB, bus=2e10), DeviceBudget(HOST, 8 * GB)
+    for embedding, far in ((LARGE_TABLE_NBYTES, True), (LARGE_TABLE_NBYTES - 1, False)):
+        of = model(embedding=embedding)
+        placement = plan_placement(of, [card], host=host)
+        assert placement.host == ({EMBEDDING} if far else set())
+        assert placement.gpu_layers == 5
+    of = model(embedding=GB, output=GB)
+    for without in (replace(card, bus=None), replace(card, pool=HOST)):
+        assert not plan_placement(of, [without], host=host).host
+    # Nor where it is the head, too, or the host has no room.
+    assert not plan_placement(replace(of, tied=LayerNbytes(GB)), [card], host=host).host
+    assert not plan_placement(of, [card], host=DeviceBudget(HOST, GB)).host
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"kv_offload": False}, "kv_offload: gpu:0 cannot read the host's memory; use True"),
+        ({"op_offload": True}, "op_offload: gpu:0 cannot read the host's memory; use False"),
+    ],
+)
+def test_devices_that_cannot_read_the_host_s_memory(options, message) -> None:
+    gpu = replace(CARD, free_nbytes=1000, bus=None)
+    with pytest.raises(OptionError, match=message):
+        plan_placement(model(), [gpu], PlacementOptions(**options), host=ROOM)
+    of_others = PlacementOptions(kv_offload=False, capped=True, reserve_nbytes=0)
+    assert not plan_placement(model(), [gpu], of_others, host=ROOM).host_caches
+
+
+def test_names_of_what_is_in_the_host_s_memory() -> None:
+    placement = Placement(("a", "b"), (0, 0, 1), 0, 1, frozenset({EMBEDDING, 1}))
+    there = placement.host_memory(0)
+    assert there == HostMemory(frozenset({EMBEDDING, 1}))
+    assert placement.host_memory(1) == HostMemory()
+    for name in ("blk.1.ffn_up.weight", "token_embd.weight", "position_embd.weight"):
+        assert there.has_weight(name)
+    # Towers have layers of their own numbers.
+    for name in (
+        "blk.0.ffn_up.weight",
+        "blk.11.ffn_up.weight",
+        "v.blk.1.up.weight",
+        "output.weight",
+    ):
+        assert not there.has_weight(name)
+    assert [there.has_state(f"cache.{i}.key") for i in range(3)] == [False, True, False]
+    tied = replace(placement, embedding=1).host_memory(1, tied=True)
+    assert not tied.has_weight("token_embd.weight")
+    assert tied.has_weight("position_embd.weight")
+    caches = replace(placement, host=frozenset(), host_caches=True).host_memory(1)
+    assert [caches.has_state(n) for n in ("cache.2.key", "tokens")] == [True, False]
+    assert not caches.has_weight("blk.2.ffn_up.weight")
+
+
+def test_layers_in_host_memory_that_cannot_be() -> None:
+    with pytest.raises(DeviceError, match="layer 2 in host memory, needs 0 to 1"):
+        Placement(("a",), (0, 0), 0, 0, frozenset({2}))
+    with pytest.raises(DeviceError, match="layer 0 is on cpu, needs a GPU"):
+        Placement((HOST, "a"), (0, 1), 0, 1, frozenset({0}))
 
 
 def test_no_layers_on_gpus() -> None:

@@ -138,6 +138,21 @@ SplitMode = Annotated[
         help="`layer`, or `none` to use the main GPU only; `row` is not supported.",
     ),
 ]
+OpOffload = Annotated[
+    bool | None,
+    typer.Option(
+        "--op-offload/--no-op-offload",
+        help="Have GPUs compute the layers that stay in the host's memory, or the CPU.",
+    ),
+]
+KvOffload = Annotated[
+    bool | None,
+    typer.Option(
+        "--kv-offload/--no-kv-offload",
+        "-kvo/-nkvo",
+        help="Keep keys and values in the memory of GPUs (default), or of the host.",
+    ),
+]
 ListDevices = Annotated[
     bool,
     typer.Option(
@@ -359,6 +374,8 @@ def make_placement(
     tensor_split: str | None,
     main_gpu: int | None,
     split_mode: SplitModeName | None,
+    op_offload: bool | None = None,
+    kv_offload: bool | None = None,
 ) -> PlacementOptions | None:
     """Return how layers are placed on devices, or None if no option asks for it.
 
@@ -369,7 +386,7 @@ def make_placement(
     OptionError, UsageError
         A value is out of range.
     """
-    given = (gpu_layers, tensor_split, main_gpu, split_mode)
+    given = (gpu_layers, tensor_split, main_gpu, split_mode, op_offload, kv_offload)
     spread = os.environ.get(SPREAD_VARIABLE, "").strip().casefold() not in ("", "0", "false")
     if len(devices) < 2 and not spread and all(value is None for value in given):
         return None
@@ -391,6 +408,8 @@ def make_placement(
         spread,
         RESERVE_NBYTES + int(overhead),
         capped=True,
+        op_offload=op_offload,
+        kv_offload=kv_offload is not False,
     )
 
 
@@ -401,6 +420,8 @@ def _make_settings(
     tensor_split: TensorSplit = None,
     main_gpu: MainGpu = None,
     split_mode: SplitMode = None,
+    op_offload: OpOffload = None,
+    kv_offload: KvOffload = None,
     list_devices: ListDevices = False,
     profile: Profile = "full",
     implementation: Implementation = None,
@@ -440,7 +461,9 @@ def _make_settings(
         debug=debug,
         mmproj=mmproj,
         devices=names if len(names) > 1 else (),
-        placement=make_placement(names, gpu_layers, tensor_split, main_gpu, split_mode),
+        placement=make_placement(
+            names, gpu_layers, tensor_split, main_gpu, split_mode, op_offload, kv_offload
+        ),
     )
 
 

@@ -18,10 +18,10 @@ from wgpu_backend.cli.loading import find_devices
 from wgpu_backend.cli.options import ModelSettings
 from wgpu_backend.cli.parameters import PARAMETERS
 from wgpu_backend.dtypes import named
-from wgpu_backend.engine.placing import Plan, make_budget, plan_model
+from wgpu_backend.engine.placing import Plan, plan_model
 from wgpu_backend.files.gguf.one_file import text_part
 from wgpu_backend.files.huggingface.folder import open_model_file
-from wgpu_backend.ml.placement import PlacementOptions
+from wgpu_backend.ml.placement import EMBEDDING, HOST, DeviceUse, PlacementOptions
 
 COLUMNS = ("device", "name", "layers", "weights", "cache", "compute", "total", "free", "time")
 
@@ -77,27 +77,57 @@ def list_rows(plan: Plan) -> list[tuple[str, ...]]:
     rows: list[tuple[str, ...]] = []
     for name in [*uses, *(i for i in infos if i not in uses)]:
         info, use = infos[name], uses.get(name)
-        free = make_budget(info).free_nbytes
-        shown = "unknown" if free is None else human_bytes(free)
         if use is None:
-            rows.append((name, info.name, "none", "", "", "", "", shown, ""))
+            rows.append((name, info.name, "none", "", "", "", "", _free(plan, name), ""))
             continue
+        if use.host_size:
+            rows.append(_host_row(plan, use))
         parts = (sum(use.weights), sum(use.cache), use.graph, use.size)
         cells = [human_bytes(nbytes) for nbytes in parts]
-        layers = describe_layers(plan, name)
-        rows.append((name, info.name, layers, *cells, shown, human_seconds(use.seconds)))
+        layers, own = describe_layers(plan, name), use.seconds - use.host_seconds
+        rows.append((name, info.name, layers, *cells, _free(plan, name), human_seconds(own)))
     return rows
 
 
-def describe_layers(plan: Plan, device: str) -> str:
-    """Return the parts of the model on a device: ``embedding, 0-15 (16)``."""
+def _free(plan: Plan, device: str) -> str:
+    """Return the free memory of a device."""
+    free = next(budget.free_nbytes for budget in plan.budgets if budget.id == device)
+    return "unknown" if free is None else human_bytes(free)
+
+
+def _host_row(plan: Plan, use: DeviceUse) -> tuple[str, ...]:
+    """Return the row of what a device reads from the host's memory."""
+    parts = (sum(use.host_weights), sum(use.host_cache), 0, use.host_size)
+    cells = [human_bytes(nbytes) for nbytes in parts]
+    layers = describe_layers(plan, use.id, on_host=True) or "caches"
+    return (
+        "",
+        f"host memory for {use.id}",
+        layers,
+        *cells,
+        _free(plan, HOST),
+        human_seconds(use.host_seconds),
+    )
+
+
+def describe_layers(plan: Plan, device: str, *, on_host: bool = False) -> str:
+    """Return the parts of the model on a device: ``embedding, 0-15 (16)``.
+
+    Parameters
+    ----------
+    on_host : bool
+        Those that it reads from the host's memory, in place of those in its own.
+    """
     placement = plan.placement
-    at, layers = placement.devices.index(device), placement.layers_on(device)
-    parts = ["embedding"] if placement.embedding == at else []
+    at, far = placement.devices.index(device), placement.host
+    layers = [each for each in placement.layers_on(device) if (each in far) == on_host]
+    table = placement.embedding == at and (EMBEDDING in far) == on_host
+    parts = ["embedding"] if table else []
     if layers:
         first, last = layers[0], layers[-1]
         parts.append(f"{first}-{last} ({len(layers)})" if last > first else f"{first} (1)")
-    return ", ".join([*parts, *(["output"] if placement.output == at else [])])
+    output = placement.output == at and not on_host
+    return ", ".join([*parts, *(["output"] if output else [])])
 
 
 def list_facts(plan: Plan, parallel: int, kv_dtype: str) -> list[tuple[str, str]]:
@@ -106,19 +136,25 @@ def list_facts(plan: Plan, parallel: int, kv_dtype: str) -> list[tuple[str, str]
     answers = f"{parallel} answers of " if parallel > 1 else ""
     context = f"{answers}{plan.sizes.num_ctx} positions, {kv_dtype} keys and values"
     reserve = human_bytes(plan.options.reserve_nbytes)
-    step = human_seconds(plan.step_seconds)
+    step, other = human_seconds(plan.step_seconds), plan.seconds_otherwise()
+    otherwise = list[tuple[str, str]]()
+    if other is not None:
+        by_cpu = plan.placement.layers_on(HOST)
+        option = "--op-offload" if by_cpu else "--no-op-offload"
+        otherwise = [(f"with {option}", f"{human_seconds(other)} predicted")]
     return [
         ("GPU layers", f"{plan.placement.gpu_layers} of {layers}, with the output head as one"),
         ("context", context),
         ("reserve", f"{reserve} of each memory stay free"),
         ("one token", f"{step} predicted from typical speeds, not measured"),
+        *otherwise,
     ]
 
 
 def describe_plan(plan: Plan) -> dict[str, object]:
     """Return the plan as plain data."""
     return {
-        "placement": asdict(plan.placement),
+        "placement": {**asdict(plan.placement), "host": sorted(plan.placement.host)},
         "gpu_layers": plan.placement.gpu_layers,
         "num_ctx": plan.sizes.num_ctx,
         "reserve": plan.options.reserve_nbytes,

@@ -19,7 +19,14 @@ from wgpu_backend.device.faults import TranslateErrors, divert_logs, quiet
 from wgpu_backend.device.memory import host_memory
 from wgpu_backend.device.native import MATRICES, find_matrix_unit
 from wgpu_backend.errors import DeviceError
-from wgpu_backend.graph.capabilities import Capabilities, DeviceInfo, Kind, MatrixUnit, Profile
+from wgpu_backend.graph.capabilities import (
+    HOST_FEATURE,
+    Capabilities,
+    DeviceInfo,
+    Kind,
+    MatrixUnit,
+    Profile,
+)
 from wgpu_backend.graph.html_tables import binary_size, html_table
 
 _KINDS: dict[str, Kind] = {
@@ -316,7 +323,7 @@ USEFUL_FEATURES = (
     "timestamp-query",
     "timestamp-query-inside-encoders",
     "timestamp-query-inside-passes",
-    "mappable-primary-buffers",
+    HOST_FEATURE,
 )
 # The limits that every WebGPU implementation has, from the specification's table; those that
 # concern textures and vertices do not matter here.

@@ -19,10 +19,22 @@ from typing import TypeVar
 import wgpu
 
 from wgpu_backend.device.interrupts import held
-from wgpu_backend.device.memory import PURPOSES, Ledger, MemoryReport, Purpose, format_bytes
+from wgpu_backend.device.memory import (
+    HOST_PURPOSES,
+    PURPOSES,
+    Ledger,
+    MemoryReport,
+    Purpose,
+    format_bytes,
+)
 from wgpu_backend.device.queue import Queue
 from wgpu_backend.errors import DeviceError, OutOfMemory
-from wgpu_backend.graph.capabilities import MAX_TEXEL_ROWS, ROW_TEXELS, TEXEL_ROW_NBYTES
+from wgpu_backend.graph.capabilities import (
+    HOST_FEATURE,
+    MAX_TEXEL_ROWS,
+    ROW_TEXELS,
+    TEXEL_ROW_NBYTES,
+)
 
 B = TypeVar("B", bound="Buffer")
 
@@ -35,13 +47,16 @@ _FIT = 0.75
 _SMALL = 4096
 # Purposes whose sizes do not come back, so that keeping the memory would not help; readback
 # buffers have a usage of their own besides.
-_UNPOOLED: frozenset[Purpose] = frozenset({"weights", "cache", "readback"})
+_UNPOOLED: frozenset[Purpose] = frozenset({"weights", "cache", *HOST_PURPOSES, "readback"})
 _USAGE = (
     wgpu.BufferUsage.STORAGE
     | wgpu.BufferUsage.UNIFORM
     | wgpu.BufferUsage.COPY_SRC
     | wgpu.BufferUsage.COPY_DST
 )
+# wgpu places a buffer that can be mapped for reading in the host's memory. One for writing may lie
+# in the part of a GPU's memory that the host can address.
+_HOST_USAGE = _USAGE | wgpu.BufferUsage.MAP_READ
 TEXTURE_FORMAT = "rgba32uint"
 _TEXTURE_USAGE = wgpu.TextureUsage.STORAGE_BINDING | wgpu.TextureUsage.COPY_DST
 _READBACK_USAGE = wgpu.BufferUsage.MAP_READ | wgpu.BufferUsage.COPY_DST
@@ -188,14 +203,21 @@ class Pool:
     budget : callable
         Given the bytes handed out, gives the most there may be, or None: for platforms that would
         not refuse in time.
+    host : callable or None
+        The same for buffers in the host's memory; None if the device cannot read it.
     """
 
     def __init__(
-        self, queue: Queue, max_buffer_nbytes: int, budget: Callable[[int], int | None]
+        self,
+        queue: Queue,
+        max_buffer_nbytes: int,
+        budget: Callable[[int], int | None],
+        host: Callable[[int], int | None] | None = None,
     ) -> None:
         self._queue = queue
         self._max = max_buffer_nbytes
         self._budget = budget
+        self._host = host
         self._ledger = Ledger()
         self._live: weakref.WeakSet[Buffer] = weakref.WeakSet()
         # Sorted by capacity, then by serial: (capacity, serial, raw).
@@ -218,7 +240,8 @@ class Pool:
         Raises
         ------
         DeviceError
-            `nbytes` is not positive or the purpose is unknown.
+            `nbytes` is not positive, the purpose is unknown, or it needs host memory, which the
+            device cannot read.
         OutOfMemory
             More than one buffer may hold, or than there is.
         """
@@ -227,13 +250,21 @@ class Pool:
             raise DeviceError(f"{subject}: purpose {purpose!r}, known are {', '.join(PURPOSES)}")
         if nbytes < 1:
             raise DeviceError(f"{subject}: {nbytes} bytes, a buffer holds at least 1")
+        if purpose in HOST_PURPOSES and self._host is None:
+            raise DeviceError(
+                f"{subject}: the device cannot read the host's memory, because the feature "
+                f"{HOST_FEATURE} is missing or its profile is baseline; keep it on the device"
+            )
         capacity = -(-nbytes // _ROUND) * _ROUND
         with self._queue.enter(subject):
             # WebGPU allows MAP_READ with COPY_DST alone, so readback buffers cannot serve other
-            # purposes.
-            raw = None if purpose == "readback" else self._reuse(capacity)
+            # purposes. Those in the host's memory do not come from the device's.
+            elsewhere = purpose == "readback" or purpose in HOST_PURPOSES
+            raw = None if elsewhere else self._reuse(capacity)
             if raw is None:
                 self._check(subject, nbytes, capacity)
+                if purpose in HOST_PURPOSES:
+                    self._check_host(subject, nbytes, capacity)
                 raw = self._allocate(subject, capacity, purpose)
             return self._account(Buffer(self, raw, nbytes, purpose, label))
 
@@ -352,9 +383,21 @@ class Pool:
                 str(report),
             )
 
+    def _check_host(self, subject: str, nbytes: int, capacity: int) -> None:
+        """Refuse in advance more of the host's memory than there is."""
+        used = self._ledger.host_nbytes
+        budget = None if self._host is None else self._host(used)
+        if budget is not None and used + capacity > budget:
+            raise OutOfMemory(
+                f"{subject}: {format_bytes(nbytes)} of the host's memory with "
+                f"{format_bytes(used)} in use, the host has {format_bytes(budget)}",
+                str(self._ledger.report(self._free_nbytes)),
+            )
+
     def _allocate(self, subject: str, capacity: int, purpose: Purpose) -> wgpu.GPUBuffer:
         """Create a raw buffer; if memory is short, try again without the pool's reserve."""
-        usage = _READBACK_USAGE if purpose == "readback" else _USAGE
+        usage = _HOST_USAGE if purpose in HOST_PURPOSES else _USAGE
+        usage = _READBACK_USAGE if purpose == "readback" else usage
         try:
             return self._create(subject, capacity, usage)
         except OutOfMemory:

@@ -31,7 +31,13 @@ from wgpu_backend.device.readback import Slot
 from wgpu_backend.device.ring import Given
 from wgpu_backend.device.wgsl.module import Shader
 from wgpu_backend.errors import DeviceError, Unclosed
-from wgpu_backend.graph.capabilities import TEXEL_ROW_NBYTES, Capabilities, DeviceInfo, Profile
+from wgpu_backend.graph.capabilities import (
+    HOST_FEATURE,
+    TEXEL_ROW_NBYTES,
+    Capabilities,
+    DeviceInfo,
+    Profile,
+)
 
 Data = bytes | bytearray | memoryview | NDArray[Any]
 # Bytes moved at once. wgpu copies what is written into staging memory of its own and frees that
@@ -52,6 +58,8 @@ class Device:
         What the adapter reports, for the profile it was opened with; executors have more.
     profile : str
         ``full`` or ``baseline``.
+    reads_host_memory : bool
+        Whether kernels can bind buffers in the host's memory.
     """
 
     def __init__(
@@ -68,8 +76,11 @@ class Device:
             return "" if device is None else str(device.memory_report())
 
         self._queue = Queue(gpu, _direct_calls(info, native=native), report)
-        most = budget(software=self.capabilities.software)
-        self._pool = Pool(self._queue, self.capabilities.max_buffer_nbytes, most)
+        most = budget(on_host=self.capabilities.software)
+        # Dawn has no such feature.
+        self.reads_host_memory: bool = HOST_FEATURE in gpu.features
+        host = budget(on_host=True) if self.reads_host_memory else None
+        self._pool = Pool(self._queue, self.capabilities.max_buffer_nbytes, most, host)
         self._pipelines = Pipelines(self._queue, self.capabilities)
         self._programs: weakref.WeakSet[Program] = weakref.WeakSet()
         # Through this slot bytes are read.
@@ -164,6 +175,8 @@ class Device:
         purpose : str
             What it is accounted as: ``weights``, ``cache``, ``activations``, ``inputs``,
             ``params``, ``staging``, or ``readback``, which the host maps and no kernel can bind.
+            ``host weights`` and ``host cache`` are in the host's memory, which kernels read over
+            the bus.
         label : str
             Name for messages.
 

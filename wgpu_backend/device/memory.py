@@ -7,8 +7,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
 
-Purpose = Literal["weights", "cache", "activations", "inputs", "params", "readback", "staging"]
+Purpose = Literal[
+    "weights",
+    "cache",
+    "host weights",
+    "host cache",
+    "activations",
+    "inputs",
+    "params",
+    "readback",
+    "staging",
+]
 PURPOSES: tuple[Purpose, ...] = get_args(Purpose)
+HOST_PURPOSES: tuple[Purpose, ...] = ("host weights", "host cache")
+"""Purposes of buffers in the host's memory, which kernels read over the bus."""
 
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
@@ -99,6 +111,11 @@ class Ledger:
         """The bytes live now."""
         return self._total
 
+    @property
+    def host_nbytes(self) -> int:
+        """The bytes live now in the host's memory."""
+        return sum(self._live.get(purpose, 0) for purpose in HOST_PURPOSES)
+
     def add(self, purpose: Purpose, nbytes: int) -> None:
         """Add a buffer."""
         self._live[purpose] = self._live.get(purpose, 0) + nbytes
@@ -140,13 +157,18 @@ def host_memory() -> tuple[int, int] | None:
         return None
 
 
-def budget(*, software: bool) -> Callable[[int], int | None]:
-    """Return the memory limit of a software rasteriser, which allocates host memory lazily.
+def budget(*, on_host: bool) -> Callable[[int], int | None]:
+    """Return the limit of memory that a driver takes from the host, which allocates it lazily.
+
+    Parameters
+    ----------
+    on_host : bool
+        Whether it does; otherwise there is no limit.
 
     What was handed out may not have been touched yet and still counts as available, so the total
     stays below what was available at the start, too.
     """
-    start = host_memory() if software else None
+    start = host_memory() if on_host else None
 
     def most(live_nbytes: int) -> int | None:
         now = host_memory() if start is not None else None

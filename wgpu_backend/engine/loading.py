@@ -65,6 +65,8 @@ def load(
     gpu_layers: int | str | None = None,
     tensor_split: Sequence[float] | None = None,
     main_gpu: int | None = None,
+    op_offload: bool | None = None,
+    kv_offload: bool | None = None,
     placement: PlacementOptions | Placement | None = None,
     profile: Profile = "full",
     num_ctx: int | str | None = None,
@@ -101,14 +103,19 @@ def load(
         Several devices, best first, which the layers are placed on, and on the CPU where they do
         not fit.
     gpu_layers : int, "all", "auto" or None
-        Last layers that go on GPUs, the others on the CPU. The output head counts as the last
-        layer. ``auto`` (None) for as many as fit, ``all`` for all or an error.
+        Last layers in the memory of GPUs. The output head counts as the last layer. ``auto`` (None)
+        for as many as fit, ``all`` for all or an error.
     tensor_split : sequence of float or None
         Shares of those layers by device, in the order of `devices`.
     main_gpu : int or None
         Position of the device that is filled first and has the output head.
+    op_offload : bool or None
+        Whether a GPU computes the other layers, which it reads from the host's memory, or the CPU.
+        None for a GPU that has memory of its own and can do that.
+    kv_offload : bool or None
+        False for the cache in the host's memory, where GPUs read it.
     placement : PlacementOptions, Placement or None
-        All options of placing layers, in place of the last three; or the device of each layer.
+        All options of placing layers, in place of the last five; or the device of each layer.
     profile : str
         ``full``, or ``baseline`` for WebGPU's default limits and no optional feature.
     num_ctx : int or None
@@ -165,6 +172,8 @@ def load(
         gpu_layers=gpu_layers,
         tensor_split=tensor_split,
         main_gpu=main_gpu,
+        op_offload=op_offload,
+        kv_offload=kv_offload,
     )
     file, rules, dtype = _file(path), _rules(fusion), _dtype(kv_dtype)
     tower = None if mmproj is None else _file(mmproj)
@@ -179,7 +188,15 @@ def load(
     _require_callable(progress=progress, cancelled=cancelled)
     shares = _Shares(file, progress, cancelled)
     with held():
-        placed = place_model(file, wanted, positions, parallel, dtype)
+        placed = place_model(
+            file,
+            wanted,
+            positions,
+            parallel,
+            dtype,
+            profile=profile,
+            implementation=implementation,
+        )
         params = BackendParams(
             profile=profile,
             self_test=self_test,

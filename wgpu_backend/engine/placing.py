@@ -10,15 +10,16 @@ from typing import cast
 from wgpu_backend.dtypes import F16, DType
 from wgpu_backend.engine.arguments import describe
 from wgpu_backend.engine.sizes import ModelSizes, measure_model
-from wgpu_backend.errors import DeviceError, OptionError
+from wgpu_backend.errors import DeviceError, OptionError, OutOfMemory
 from wgpu_backend.files.gguf.one_file import text_part
 from wgpu_backend.files.gguf.reader import GGUFFile
 from wgpu_backend.files.huggingface.folder import open_model_file
-from wgpu_backend.graph.capabilities import DeviceInfo, Kind
+from wgpu_backend.graph.capabilities import HOST_FEATURE, DeviceInfo, Kind, Profile
 from wgpu_backend.ml.backend import BackendMemory, BackendParams, DeviceMemory, make_executor
 from wgpu_backend.ml.executor import Executor
 from wgpu_backend.ml.opening import OpenDevice, choose_device, open_placed
 from wgpu_backend.ml.placement import (
+    EMBEDDING,
     HOST,
     HOST_SPEED,
     DeviceBudget,
@@ -42,12 +43,18 @@ SPEEDS: dict[Kind, float] = {
     "software": HOST_SPEED,
     "cpu": HOST_SPEED,
 }
+# Bytes per second that kernels of a card read from the host's memory: sixteen lanes of PCIe 4.
+BUS_SPEED = 20e9
 _SHARES_MEMORY = ("integrated", "software", "cpu")
 _NOT_GPUS = ("software", "cpu")
 
 
 def make_options(
-    gpu_layers: object = None, tensor_split: object = None, main_gpu: object = None
+    gpu_layers: object = None,
+    tensor_split: object = None,
+    main_gpu: object = None,
+    op_offload: object = None,
+    kv_offload: object = None,
 ) -> PlacementOptions:
     """Check the arguments of `wgpu_backend.load` that place layers.
 
@@ -57,7 +64,19 @@ def make_options(
         An argument is of the wrong kind or out of range.
     """
     main = None if main_gpu is None else whole_number("main_gpu", main_gpu)
-    return PlacementOptions(parse_layers(gpu_layers), parse_split(tensor_split), main)
+    return PlacementOptions(
+        parse_layers(gpu_layers),
+        parse_split(tensor_split),
+        main,
+        op_offload=_parse_flag("op_offload", op_offload),
+        kv_offload=_parse_flag("kv_offload", kv_offload) is not False,
+    )
+
+
+def _parse_flag(name: str, value: object) -> bool | None:
+    if value is None or isinstance(value, bool):
+        return value
+    raise OptionError(f"{name}: {describe(value)}, needs True or False")
 
 
 DeviceName = str | int | DeviceInfo
@@ -144,8 +163,9 @@ class Placed:
         self, params: BackendParams, openers: Mapping[str, OpenDevice] | None = None
     ) -> Executor:
         """Open the devices; see `open_placed`."""
-        if self.placement is not None and len(self.placement.devices) > 1:
-            return open_placed(self.placement, params, tied=self.tied, openers=openers)
+        placement = self.placement
+        if placement is not None and (len(placement.devices) > 1 or placement.uses_host_memory):
+            return open_placed(placement, params, tied=self.tied, openers=openers)
         first = self.devices[0].id
         if self.placement is not None:
             first = self.placement.devices[self.placement.output]
@@ -159,8 +179,16 @@ def place_model(
     num_ctx: int | None = None,
     num_parallel: int = 1,
     kv_dtype: DType = F16,
+    *,
+    profile: Profile = "full",
+    implementation: str | None = None,
 ) -> Placed:
     """Choose the devices of a model's layers.
+
+    Parameters
+    ----------
+    profile, implementation
+        See `make_budget`.
 
     Raises
     ------
@@ -181,6 +209,8 @@ def place_model(
             num_ctx=num_ctx,
             num_parallel=num_parallel,
             kv_dtype=kv_dtype,
+            profile=profile,
+            implementation=implementation,
         )
     return Placed(plan.devices, plan.placement, plan.sizes.is_tied)
 
@@ -268,11 +298,27 @@ def find_devices(names: Iterable[DeviceName] | None) -> list[DeviceInfo]:
     return infos
 
 
-def make_budget(info: DeviceInfo) -> DeviceBudget:
-    """Return the memory that a device may use, and the speed that is assumed for it."""
-    adapter = info.id.partition("#")[0]
+def make_budget(
+    info: DeviceInfo, profile: Profile = "full", implementation: str | None = None
+) -> DeviceBudget:
+    """Return the memory that a device may use, and the speed that is assumed for it.
+
+    Parameters
+    ----------
+    profile : str
+        Profile that the device is opened with: ``baseline`` cannot read the host's memory.
+    implementation : str or None
+        The WebGPU implementation that is asked for: ``dawn`` cannot, either.
+    """
+    from wgpu_backend.device.adapters import requested_implementation
+
+    adapter, speed = info.id.partition("#")[0], SPEEDS[info.kind]
     pool = HOST if info.kind in _SHARES_MEMORY else adapter
-    return DeviceBudget(info.id, info.free_memory, SPEEDS[info.kind], pool, info.total_memory)
+    bus = None
+    if profile == "full" and HOST_FEATURE in info.features:
+        on_dawn = requested_implementation(info, implementation) == "dawn"
+        bus = None if on_dawn else min(speed, BUS_SPEED if pool != HOST else speed)
+    return DeviceBudget(info.id, info.free_memory, speed, pool, info.total_memory, bus)
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,23 +335,41 @@ class Plan:
         What was asked for.
     placement : Placement
         The device of each layer.
+    budgets : tuple of DeviceBudget
+        Of the devices, in their order.
     """
 
     sizes: ModelSizes
     devices: tuple[DeviceInfo, ...]
     options: PlacementOptions
     placement: Placement
+    budgets: tuple[DeviceBudget, ...]
 
     @property
     def uses(self) -> tuple[DeviceUse, ...]:
         """The predicted memory of each device that has a part of the model."""
-        budgets = [make_budget(info) for info in self.devices]
-        return device_uses(self.sizes.nbytes, self.placement, budgets)
+        return device_uses(self.sizes.nbytes, self.placement, self.budgets)
 
     @property
     def step_seconds(self) -> float:
         """The predicted time of a step of one token, from typical speeds of the devices' kinds."""
         return step_seconds(self.uses)
+
+    def seconds_otherwise(self) -> float | None:
+        """Return the predicted time of a step if the CPU computed what GPUs do, or the reverse.
+
+        Of layers in the host's memory, that is. None if there are none, or that is not possible.
+        """
+        layers = bool(self.placement.host - {EMBEDDING})
+        if not layers and not (self.placement.layers_on(HOST) and self.placement.gpu_layers):
+            return None
+        options = replace(self.options, op_offload=not layers)
+        host = next(each for each in self.budgets if each.id == HOST)
+        try:
+            other = plan_placement(self.sizes.nbytes, self.budgets, options, host=host)
+        except (OptionError, OutOfMemory):
+            return None
+        return step_seconds(device_uses(self.sizes.nbytes, other, self.budgets))
 
     def memory(self) -> BackendMemory:
         """Return the predicted memory in the form of `Backend.backend_memory`."""
@@ -316,6 +380,9 @@ class Plan:
         }
         home = self.placement.devices[self.placement.embedding]
         cpu = found.pop(HOST, DeviceMemory(HOST, "NumPy"))
+        for use in self.uses:
+            if use.host_size:
+                cpu = cpu.add(DeviceMemory("", "", use.host_weights, (*use.host_cache, 0)))
         embedding = self.sizes.nbytes.embedding.weights_on(home)
         return BackendMemory(embedding, cpu, tuple(found.values()))
 
@@ -328,6 +395,8 @@ def plan_model(
     num_ctx: int | None = None,
     num_parallel: int = 1,
     kv_dtype: DType = F16,
+    profile: Profile = "full",
+    implementation: str | None = None,
 ) -> Plan:
     """Plan where the layers of a model go.
 
@@ -337,6 +406,8 @@ def plan_model(
         Devices to use, best first; layers that fit on none go to the NumPy device.
     num_ctx, num_parallel, kv_dtype
         As for `wgpu_backend.load`.
+    profile, implementation
+        See `make_budget`.
 
     Raises
     ------
@@ -349,8 +420,10 @@ def plan_model(
 
     options = options or PlacementOptions()
     sizes = measure_model(file, num_ctx, num_parallel, kv_dtype)
-    budgets = [make_budget(info) for info in devices]
+    budgets = [make_budget(info, profile, implementation) for info in devices]
     host = next((info for info in devices if info.id == HOST), None) or numpy_device()
     placement = plan_placement(sizes.nbytes, budgets, options, host=make_budget(host))
     known = {info.id: info for info in (*devices, host)}
-    return Plan(sizes, tuple(known.values()), options, placement)
+    if len(known) > len(budgets):
+        budgets.append(make_budget(host))
+    return Plan(sizes, tuple(known.values()), options, placement, tuple(budgets))

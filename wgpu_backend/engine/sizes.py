@@ -23,7 +23,7 @@ from wgpu_backend.graph.fusion import Rule
 from wgpu_backend.graph.node import Node, Storage
 from wgpu_backend.graph.spec import Spec
 from wgpu_backend.ml.backend import Backend
-from wgpu_backend.ml.placement import LayerNbytes, ModelNbytes
+from wgpu_backend.ml.placement import TABLE, LayerNbytes, ModelNbytes
 from wgpu_backend.ml.wgpu.dry_run import DryRunExecutor, DryRunGraph
 from wgpu_backend.nn.batch import BatchShape
 from wgpu_backend.nn.model import Model, model_class
@@ -35,7 +35,6 @@ _CAPABILITIES = Capabilities(
 )
 _LAYER = re.compile(r"(?:dec\.)?blk\.(\d+)\.")
 _CACHE = re.compile(r"cache\.(\d+)\.")
-TABLE = "token_embd.weight"
 # Weights used before the first layer: tables, what is done with their rows, and whole encoders.
 _FIRST = ("token_embd", "position_embd", "token_types", "per_layer_", "altup_proj", "enc.")
 

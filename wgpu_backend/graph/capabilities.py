@@ -180,6 +180,10 @@ class Capabilities:
     matrix: MatrixUnit | None = None
 
 
+HOST_FEATURE = "mappable-primary-buffers"
+"""The feature by which kernels can bind buffers in the host's memory."""
+
+
 @dataclass(frozen=True, slots=True)
 class DeviceInfo:
     """One adapter seen through one API, or the NumPy device.

@@ -29,7 +29,7 @@ Processors = LogitsProcessor | Sequence[LogitsProcessor]
 # Where and how llama.cpp computes; answers do not depend on them.
 IGNORED = (
     "use_mmap", "use_mlock", "n_ubatch",
-    "n_threads", "n_threads_batch", "offload_kqv", "flash_attn", "op_offload", "swa_full",
+    "n_threads", "n_threads_batch", "flash_attn", "swa_full",
     "no_perf", "numa", "lora_base", "f16_kv", "mul_mat_q", "low_vram",
 )  # fmt: skip
 
@@ -68,6 +68,9 @@ def make_placement(
     split_mode: int = 1,
     main_gpu: int = 0,
     tensor_split: Sequence[float] | None = None,
+    *,
+    offload_kqv: bool = True,
+    op_offload: bool | None = None,
 ) -> PlacementOptions | None:
     """Return how layers are placed on devices, from llama-cpp-python's arguments.
 
@@ -93,7 +96,9 @@ def make_placement(
     # llama.cpp's arrays of shares have a place for each of 16 devices.
     while shares and not shares[-1]:
         shares = shares[:-1]
-    if layers < 0 and mode == "layer" and not shares:
+    # In C a flag is a number.
+    on_gpu, computed = bool(offload_kqv), None if op_offload is None else bool(op_offload)
+    if layers < 0 and mode == "layer" and not shares and on_gpu and computed is not False:
         return None
     return PlacementOptions(
         "auto" if layers < 0 else layers,
@@ -101,6 +106,9 @@ def make_placement(
         main if mode == "none" else None,
         "none" if mode == "none" else "layer",
         capped=True,
+        # What llama.cpp does by default, so not an order: other devices leave layers to the CPU.
+        op_offload=None if computed else computed,
+        kv_offload=on_gpu,
     )
 
 

@@ -118,14 +118,18 @@ class Llama:
     device, devices : str, int, DeviceInfo or None, and a sequence of these or None
         As for `wgpu_backend.load`.
     n_gpu_layers : int
-        Last layers that go on GPUs, the others on the CPU, with the output head as the last layer.
-        -1 for as many as fit; a number above the model's means all.
+        Last layers in the memory of GPUs, with the output head as the last layer. -1 for as many as
+        fit; a number above the model's means all.
     split_mode : int
         1 to place layers on all devices, 0 to use `main_gpu` only.
     main_gpu : int
         Position of the device to use with `split_mode` 0.
     tensor_split : sequence of float or None
         Shares of the layers by device.
+    offload_kqv : bool
+        False to keep keys and values in the host's memory, where GPUs read them.
+    op_offload : bool or None
+        False to have the CPU compute the layers that are not in the memory of GPUs.
     **others : object
         Arguments of llama-cpp-python that change nothing here, such as `n_threads`.
 
@@ -167,11 +171,20 @@ class Llama:
         split_mode: int = 1,
         main_gpu: int = 0,
         tensor_split: Sequence[float] | None = None,
+        offload_kqv: bool = True,
+        op_offload: bool | None = None,
         **others: object,
     ) -> None:
         # Before the model is loaded, which takes long.
         require_known_arguments(others)
-        options = make_placement(n_gpu_layers, split_mode, main_gpu, tensor_split)
+        options = make_placement(
+            n_gpu_layers,
+            split_mode,
+            main_gpu,
+            tensor_split,
+            offload_kqv=offload_kqv,
+            op_offload=op_offload,
+        )
         kv_dtype = choose_cache_type(type_k, type_v)
         placement: Placement | None = None
         if not vocab_only and (options is not None or devices is not None):

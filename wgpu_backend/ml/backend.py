@@ -22,7 +22,7 @@ from wgpu_backend.ml.context import MAX_GRAPH_NODES, Context
 from wgpu_backend.ml.executor import Array, Executor
 from wgpu_backend.ml.fused_weights import FusedWeights, fused_groups, fused_spec
 from wgpu_backend.ml.placed_executor import PlacedExecutor
-from wgpu_backend.ml.placement import Placement
+from wgpu_backend.ml.placement import TABLE, HostMemory, Placement
 from wgpu_backend.ml.tensor import Tensor
 from wgpu_backend.ops import plugins
 from wgpu_backend.ops.op import fusions
@@ -214,7 +214,8 @@ class BackendMemory:
     input_weights : int
         The embedding, which is counted on its device too.
     cpu : DeviceMemory
-        What the NumPy device holds; nothing when a GPU holds the model.
+        What the NumPy device holds, and what GPUs read from the host's memory; nothing when a GPU
+        holds the model.
     """
 
     input_weights: int
@@ -255,7 +256,11 @@ def sum_by_layer(sizes: Mapping[str, int], least: int = 0) -> tuple[int, ...]:
 
 
 def backend_memory(
-    info: DeviceInfo, weights: Mapping[str, int], cache: Mapping[str, int], graph: int
+    info: DeviceInfo,
+    weights: Mapping[str, int],
+    cache: Mapping[str, int],
+    graph: int,
+    host: HostMemory | None = None,
 ) -> BackendMemory:
     """Report the memory of a backend whose model lies on one device.
 
@@ -265,14 +270,38 @@ def backend_memory(
         Bytes by name.
     graph : int
         Bytes of recorded graphs.
+    host : HostMemory or None
+        What the device reads from the host's memory.
     """
-    device = DeviceMemory(info.id, info.name, sum_by_layer(weights), sum_by_layer(cache), graph)
+    device, far = _device_memory(info, weights, cache, graph, host or HostMemory())
     # Ollama reports the input weights separately.
-    embedding = weights.get("token_embd.weight", 0)
-    none = DeviceMemory("cpu", "NumPy")
+    embedding = weights.get(TABLE, 0)
     if info.kind == "cpu":
         return BackendMemory(embedding, device)
-    return BackendMemory(embedding, none, (device,))
+    return BackendMemory(embedding, far, (device,))
+
+
+def _device_memory(
+    info: DeviceInfo,
+    weights: Mapping[str, int],
+    cache: Mapping[str, int],
+    graph: int,
+    host: HostMemory,
+    layers: int = 0,
+) -> tuple[DeviceMemory, DeviceMemory]:
+    """Return what lies in a device's own memory, and what it reads from the host's."""
+    layers = max(layers, *(len(sum_by_layer(sizes)) - 1 for sizes in (weights, cache)))
+
+    def split(*, on_host: bool) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        own = {name: n for name, n in weights.items() if host.has_weight(name) == on_host}
+        states = {name: n for name, n in cache.items() if host.has_state(name) == on_host}
+        return sum_by_layer(own, layers), sum_by_layer(states, layers)
+
+    own, states = split(on_host=False)
+    device = DeviceMemory(info.id, info.name, own, states, graph)
+    own, states = split(on_host=True)
+    far = DeviceMemory("cpu", "NumPy")
+    return device, replace(far, weights=own, cache=states) if any(own + states) else far
 
 
 class Weight(Tensor):
@@ -453,7 +482,7 @@ class Backend:
         """
         if isinstance(self.executor, PlacedExecutor):
             return self.executor.placement
-        return Placement.single(self.device.id, layers)
+        return _host_placement(self.executor) or Placement.single(self.device.id, layers)
 
     def backend_memory(self) -> BackendMemory:
         """Return the bytes in use, by device and layer."""
@@ -461,9 +490,12 @@ class Backend:
         executor = self.executor
         if isinstance(executor, PlacedExecutor):
             return self._placed_memory(executor, weights)
-        return backend_memory(
-            executor.info, weights, executor.cache_nbytes(), executor.graph_nbytes()
-        )
+        placement, cache = _host_placement(executor), executor.cache_nbytes()
+        host = None
+        if placement is not None:
+            tied = "output.weight" not in self._weights
+            host = placement.host_memory(0, tied=tied)
+        return backend_memory(executor.info, weights, cache, executor.graph_nbytes(), host)
 
     def _placed_memory(self, executor: PlacedExecutor, weights: Mapping[str, int]) -> BackendMemory:
         """Report the memory of each device of a placement."""
@@ -478,18 +510,15 @@ class Backend:
         cpu, gpus = DeviceMemory("cpu", "NumPy"), list[DeviceMemory]()
         for at, (info, child) in enumerate(zip(executor.devices, executor.children, strict=True)):
             own = {name: nbytes_on(name, at) for name in weights if at in homes[name]}
-            found = DeviceMemory(
-                info.id,
-                info.name,
-                sum_by_layer(own, layers),
-                sum_by_layer(child.cache_nbytes(), layers),
-                child.graph_nbytes(),
-            )
+            host = executor.placement.host_memory(at, tied=executor.tied)
+            cache = child.cache_nbytes()
+            found, far = _device_memory(info, own, cache, child.graph_nbytes(), host, layers)
+            cpu = cpu.add(far)
             if info.kind == "cpu":
                 cpu = cpu.add(found)
             else:
                 gpus.append(found)
-        return BackendMemory(weights.get("token_embd.weight", 0), cpu, tuple(gpus))
+        return BackendMemory(weights.get(TABLE, 0), cpu, tuple(gpus))
 
     def memory_report(self) -> str:
         """Return the use of device memory, as a table."""
@@ -512,6 +541,12 @@ def _count_nbytes(weight: Tensor) -> int:
     """Return the device bytes of a weight, which may be a view of several side by side."""
     whole = weight.spec if weight.source is None else weight.source.spec
     return weight.storage.nbytes * weight.spec.size // max(whole.size, 1)
+
+
+def _host_placement(executor: Executor) -> Placement | None:
+    """Return the placement of a model that one device has alone, partly in the host's memory."""
+    found: object = getattr(executor, "placement", None)
+    return found if isinstance(found, Placement) else None
 
 
 def _wgpu(params: BackendParams) -> Executor:

@@ -56,6 +56,8 @@ def open_placed(
 ) -> Executor:
     """Open the devices of a placement: a plain executor for one, a `PlacedExecutor` for several.
 
+    Weights and states that the placement wants in the host's memory are made there.
+
     Parameters
     ----------
     params : BackendParams
@@ -68,7 +70,7 @@ def open_placed(
     Raises
     ------
     DeviceError
-        There is no such device.
+        There is no such device, or it cannot read the host's memory and has to.
     """
     from wgpu_backend.device.adapters import split_copy
 
@@ -84,12 +86,31 @@ def open_placed(
             adapter = split_copy(info.id)[0]
             own = replace(params, device=info, self_test=params.self_test and adapter not in tested)
             tested.add(adapter)
-            children.append(make_executor(kind, own))
+            children.append(_open_child(kind, own, placement, len(children), tied=tied))
     except BaseException:
         for child in children:
             child.close()
         raise
     return children[0] if len(children) == 1 else PlacedExecutor(children, placement, tied=tied)
+
+
+def _open_child(
+    kind: str, params: BackendParams, placement: Placement, at: int, *, tied: bool
+) -> Executor:
+    """Open the device at a position of a placement."""
+    from wgpu_backend.device.adapters import requested_implementation
+    from wgpu_backend.ml.wgpu.executor import WgpuExecutor
+
+    if kind == "cpu" or not placement.uses_host_memory:
+        return make_executor(kind, params)
+    assert isinstance(params.device, DeviceInfo)
+    if requested_implementation(params.device, params.implementation) == "auto":
+        # Dawn lets no kernel bind the host's memory.
+        params = replace(params, implementation="wgpu")
+    executor = make_executor(kind, params)
+    if isinstance(executor, WgpuExecutor):
+        executor.use_host_memory(placement, at, tied=tied)
+    return executor
 
 
 class DeviceContext(Context):

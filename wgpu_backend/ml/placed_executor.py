@@ -11,7 +11,6 @@ devices busy::
 
 from __future__ import annotations
 
-import re
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -41,13 +40,8 @@ from wgpu_backend.ml.executor import (
 )
 from wgpu_backend.ml.numpy_executor import NumpyExecutor
 from wgpu_backend.ml.partition import Home, Partition
-from wgpu_backend.ml.placement import Placement
+from wgpu_backend.ml.placement import EMBEDDING, TABLE, Placement, find_layer
 
-_LAYER = re.compile(r"(?:^|\.)(?:blk|cache)\.(\d+)\.")
-# Weights before the first layer; those without a layer that are not listed come after the last.
-_BEFORE = ("token_embd", "token_types", "position_embd", "per_layer_", "altup_proj")
-# Towers have layers of their own.
-_TOWER = re.compile(r"(?:v|a|s|mm)\.")
 # Weights of at most so many bytes are copied to every device that reads them.
 SMALL_NBYTES = 64 << 10
 # States of at most so many bytes are inputs of graphs on other devices, sent with each run.
@@ -559,14 +553,14 @@ class PlacedExecutor:
         """Return the home of a weight or a state, by its name."""
         small = nbytes <= (SMALL_NBYTES if weight else SMALL_STATE_NBYTES)
         placement = self.placement
-        found = None if _TOWER.match(label) else _LAYER.search(label)
-        if found is not None and placement.layers:
+        layer = find_layer(label)
+        if layer is not None and layer != EMBEDDING and placement.layers:
             # Layers after the last are not computed.
-            layer = min(int(found[1]), len(placement.layers) - 1)
+            layer = min(layer, len(placement.layers) - 1)
             return Home((placement.layers[layer],), 1 if weight else 2, follows=small and weight)
-        if not weight or not label.startswith(_BEFORE):
+        if not weight or layer != EMBEDDING:
             return Home((placement.output,), 0, follows=small)
-        both = self.tied and label == "token_embd.weight"
+        both = self.tied and label == TABLE
         first, last = placement.embedding, placement.output
         return Home((first, last) if both and first != last else (first,), 0, follows=small)
 

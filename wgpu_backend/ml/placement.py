@@ -3,11 +3,15 @@
 A pass goes through the devices in order, each with one range of layers. The embedding table is an
 item before the first layer; the output head, with the last norm and sampling, is an item after the
 last one. As in llama.cpp, `gpu_layers` counts from the end, and the output head is the last layer.
+
+What no GPU has room for stays in the host's memory. A GPU reads it there over the bus and computes
+with it, or the CPU does.
 """
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -23,8 +27,33 @@ RESERVE_NBYTES = 512 << 20
 HOST_SPEED = 20e9
 # Seconds that a hidden state takes from one device to the next, with both submits.
 CROSSING_SECONDS = 100e-6
+EMBEDDING = -1
+"""The embedding table, among the layers of `Placement.host`."""
+# A GPU looks up rows of a table of at least so many bytes in the host's memory, which takes a few
+# kilobytes for each token. Smaller ones are no loss.
+LARGE_TABLE_NBYTES = 256 << 20
+TABLE = "token_embd.weight"
+_LAYER = re.compile(r"(?:^|\.)(?:blk|cache)\.(\d+)\.")
+# Weights before the first layer; those without a layer that are not listed come after the last.
+_BEFORE = ("token_embd", "token_types", "position_embd", "per_layer_", "altup_proj")
+# Towers have layers of their own.
+_TOWER = re.compile(r"(?:v|a|s|mm)\.")
 
 GpuLayers = int | Literal["all", "auto"]
+
+
+def find_layer(label: str) -> int | None:
+    """Return the layer of a weight or a state, by its name.
+
+    Returns
+    -------
+    int or None
+        `EMBEDDING` for weights before the first layer; None for what comes after the last.
+    """
+    found = None if _TOWER.match(label) else _LAYER.search(label)
+    if found is not None:
+        return int(found[1])
+    return EMBEDDING if label.startswith(_BEFORE) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +154,8 @@ class DeviceBudget:
         of the adapter for several devices on one. Empty for memory of its own.
     total_nbytes : int or None
         Bytes of the device's memory, if known; for reports only.
+    bus : float or None
+        Bytes per second that a step reads from the host's memory; None if kernels cannot bind it.
     """
 
     id: str
@@ -132,6 +163,7 @@ class DeviceBudget:
     speed: float = HOST_SPEED
     pool: str = ""
     total_nbytes: int | None = None
+    bus: float | None = None
 
     @property
     def memory(self) -> str:
@@ -161,8 +193,16 @@ class PlacementOptions:
     reserve_nbytes : int
         Bytes of each memory that stay free.
     capped : bool
-        A number of `gpu_layers` above the model's means all, as in llama.cpp and Ollama; otherwise
-        it is an error.
+        A number of `gpu_layers` above the model's means all, as in llama.cpp and Ollama, and a
+        cache that GPUs could not read from the host's memory is in theirs. Otherwise both are
+        errors.
+    op_offload : bool or None
+        Whether a GPU computes the layers that are left in the host's memory, which it reads over
+        the bus. False has the CPU do it. None has a GPU do it that has memory of its own and can
+        bind the host's.
+    kv_offload : bool
+        Keep keys, values and states in the memory of GPUs. Otherwise they are in the host's memory,
+        which leaves room for more layers.
 
     Raises
     ------
@@ -178,6 +218,8 @@ class PlacementOptions:
     spread: bool = False
     reserve_nbytes: int = RESERVE_NBYTES
     capped: bool = False
+    op_offload: bool | None = None
+    kv_offload: bool = True
 
     def __post_init__(self) -> None:
         layers = self.gpu_layers
@@ -209,6 +251,36 @@ def _require_shares(shares: Sequence[float]) -> None:
 
 
 @dataclass(frozen=True, slots=True)
+class HostMemory:
+    """The weights and states of a model that one device reads from the host's memory.
+
+    Parameters
+    ----------
+    layers : frozenset of int
+        Layers with their weights and states, and `EMBEDDING`.
+    caches : bool
+        Whether the states of all layers are there.
+    tied : bool
+        Whether the device needs the embedding table for the output head, too, and so has it in its
+        own memory.
+    """
+
+    layers: frozenset[int] = frozenset()
+    caches: bool = False
+    tied: bool = False
+
+    def has_weight(self, label: str) -> bool:
+        """Return whether a weight is in the host's memory, by its name."""
+        layer = find_layer(label)
+        return layer in self.layers and not (self.tied and label == TABLE)
+
+    def has_state(self, label: str) -> bool:
+        """Return whether a state is in the host's memory, by its name."""
+        layer = find_layer(label)
+        return layer in self.layers or (self.caches and layer is not None)
+
+
+@dataclass(frozen=True, slots=True)
 class Placement:
     """The device of each layer of a model.
 
@@ -222,6 +294,11 @@ class Placement:
         Where the embedding table is.
     output : int
         Where the output head, the last norm and sampling are: the last device.
+    host : frozenset of int
+        Layers whose weights and states are in the host's memory, where their device reads them over
+        the bus; `EMBEDDING` for the embedding table.
+    host_caches : bool
+        Whether keys, values and states of all layers are in the host's memory.
 
     Raises
     ------
@@ -233,6 +310,8 @@ class Placement:
     layers: tuple[int, ...]
     embedding: int
     output: int
+    host: frozenset[int] = frozenset()
+    host_caches: bool = False
 
     def __post_init__(self) -> None:
         if not self.devices or len(set(self.devices)) < len(self.devices):
@@ -247,6 +326,16 @@ class Placement:
             )
         if self.output != last:
             raise DeviceError(f"placement: output on device {self.output}, needs the last, {last}")
+        for layer in self.host:
+            if not EMBEDDING <= layer < len(self.layers):
+                raise DeviceError(
+                    f"placement: layer {layer} in host memory, needs 0 to {len(self.layers) - 1}, "
+                    f"or {EMBEDDING} for the embedding"
+                )
+            if self.devices[self.layers[layer] if layer >= 0 else self.embedding] == HOST:
+                raise DeviceError(
+                    f"placement: layer {layer} is on {HOST}, needs a GPU to be in host memory"
+                )
 
     @staticmethod
     def single(device: str, layers: int) -> Placement:
@@ -267,21 +356,48 @@ class Placement:
 
     @property
     def gpu_layers(self) -> int:
-        """The layers that are not on the CPU, where the output head counts as one."""
-        return sum(self.devices[at] != HOST for at in (*self.layers, self.output))
+        """The layers in the memory of GPUs, where the output head counts as one."""
+        on_gpus = sum(self.devices[at] != HOST for at in (*self.layers, self.output))
+        return on_gpus - len(self.host - {EMBEDDING})
+
+    @property
+    def uses_host_memory(self) -> bool:
+        """Whether a device reads the host's memory."""
+        return bool(self.host) or self.host_caches
+
+    def host_memory(self, device: int, *, tied: bool = False) -> HostMemory:
+        """Return what a device reads from the host's memory.
+
+        Parameters
+        ----------
+        tied : bool
+            Whether the embedding table is the output head, too.
+        """
+        homes = {EMBEDDING: self.embedding, **dict(enumerate(self.layers))}
+        layers = frozenset(layer for layer in self.host if homes[layer] == device)
+        caches = self.host_caches and self.devices[device] != HOST
+        return HostMemory(layers, caches, tied=tied and device == self.output)
 
     def __str__(self) -> str:
         parts: list[str] = []
         for at, device in enumerate(self.devices):
             layers = self.layers_on(device)
-            own = ["embedding"] if self.embedding == at else []
-            own += [_range_text(layers)] if layers else []
+            own = (
+                ["embedding" + _place_text(EMBEDDING in self.host)] if self.embedding == at else []
+            )
+            for on_host in (True, False):
+                found = [layer for layer in layers if (layer in self.host) == on_host]
+                own += [_range_text(found) + _place_text(on_host)] if found else []
             own += ["output"] if self.output == at else []
             parts.append(f"{device}: {', '.join(own)}")
-        return "; ".join(parts)
+        return "; ".join([*parts, *(["caches in host memory"] if self.host_caches else [])])
 
 
-def _range_text(layers: range) -> str:
+def _place_text(on_host: bool) -> str:
+    return " in host memory" if on_host else ""
+
+
+def _range_text(layers: Sequence[int]) -> str:
     first, last = layers[0], layers[-1]
     return f"layer {first}" if first == last else f"layers {first}-{last}"
 
@@ -300,6 +416,11 @@ class DeviceUse:
         Predicted time of its part of a step of one token.
     computes : bool
         Whether it has layers or the output head; otherwise it looks up embeddings only.
+    host_weights, host_cache : tuple of int
+        As `weights` and `cache`, of what it reads from the host's memory; they have the entries of
+        these layers then.
+    host_seconds : float
+        The part of `seconds` that it reads there.
     """
 
     id: str
@@ -308,11 +429,19 @@ class DeviceUse:
     graph: int
     seconds: float
     computes: bool
+    host_weights: tuple[int, ...] = ()
+    host_cache: tuple[int, ...] = ()
+    host_seconds: float = 0.0
 
     @property
     def size(self) -> int:
-        """The bytes of weights, cache and graphs together."""
+        """The bytes of weights, cache and graphs together, in the device's memory."""
         return sum(self.weights) + sum(self.cache) + self.graph
+
+    @property
+    def host_size(self) -> int:
+        """The bytes that it reads from the host's memory."""
+        return sum(self.host_weights) + sum(self.host_cache)
 
 
 def device_uses(
@@ -325,25 +454,56 @@ def device_uses(
     devices : sequence of DeviceBudget
         Where speeds are taken from.
     """
-    speeds = {device.id: device.speed for device in devices}
-    uses: list[DeviceUse] = []
-    for at, device in enumerate(placement.devices):
-        own = [
-            layer if home == at else LayerNbytes()
-            for layer, home in zip(model.layers, placement.layers, strict=True)
-        ]
-        head = at == placement.output
-        rest = model.output.weights_on(device) if head else 0
-        if at == placement.embedding:
-            rest += model.embedding_on(device, tied=head)
-        computes = head or at in placement.layers
-        graph = computes * model.compute + head * model.logits
-        read = sum(x.read_on(device) for x in own) + head * model.output.read_on(device)
-        seconds = read / speeds.get(device, HOST_SPEED)
-        weights = (*(x.weights_on(device) for x in own), rest)
-        cache = tuple(x.cache_on(device) for x in own)
-        uses.append(DeviceUse(device, weights, cache, graph, seconds, computes))
-    return tuple(uses)
+    budgets = {device.id: device for device in devices}
+    return tuple(
+        _device_use(model, placement, at, budgets.get(device, DeviceBudget(device)))
+        for at, device in enumerate(placement.devices)
+    )
+
+
+def _device_use(
+    model: ModelNbytes, placement: Placement, at: int, budget: DeviceBudget
+) -> DeviceUse:
+    """Predict the memory and time of the device at a position."""
+    device = budget.id
+    own = [
+        layer if home == at else LayerNbytes()
+        for layer, home in zip(model.layers, placement.layers, strict=True)
+    ]
+    head = at == placement.output
+    rest = model.output.weights_on(device) if head else 0
+    table = model.embedding_on(device, tied=head) if at == placement.embedding else 0
+    computes = head or at in placement.layers
+    there = placement.host_memory(at)
+    weights = [x.weights_on(device) for x in own]
+    cache = [x.cache_on(device) for x in own]
+    on_host = [layer in there.layers for layer in range(len(own))]
+    cached = [there.caches or each for each in on_host]
+    read = [x.read_on(device) - nbytes for x, nbytes in zip(own, cache, strict=True)]
+    far = _sum_where(read, on_host) + _sum_where(cache, cached)
+    near = sum(read) + sum(cache) - far + head * model.output.read_on(device)
+    on_bus = far / (budget.bus or budget.speed)
+    table_far = EMBEDDING in there.layers
+    return DeviceUse(
+        device,
+        (*_keep_where(weights, on_host, keep=False), rest + (0 if table_far else table)),
+        tuple(_keep_where(cache, cached, keep=False)),
+        computes * model.compute + head * model.logits,
+        near / budget.speed + on_bus,
+        computes,
+        (*_keep_where(weights, on_host), table if table_far else 0),
+        tuple(_keep_where(cache, cached)),
+        on_bus,
+    )
+
+
+def _keep_where(nbytes: Sequence[int], chosen: Sequence[bool], *, keep: bool = True) -> list[int]:
+    """Return the numbers where `chosen` is `keep`, and zeros elsewhere."""
+    return [n if each == keep else 0 for n, each in zip(nbytes, chosen, strict=True)]
+
+
+def _sum_where(nbytes: Sequence[int], chosen: Sequence[bool]) -> int:
+    return sum(_keep_where(nbytes, chosen))
 
 
 def step_seconds(uses: Sequence[DeviceUse]) -> float:
@@ -361,10 +521,10 @@ def plan_placement(
 ) -> Placement:
     """Choose the device of each layer.
 
-    Layers that no GPU takes are the first ones of the model, on the CPU. The best device has the
-    last layers. With ``auto``, a plan with more layers on GPUs is better; of several of these, the
-    one that is predicted to be faster. The embedding table goes to the first device of the pass,
-    or stays on the host where it would cost a layer its place.
+    Layers that no GPU takes are the first ones of the model, in the host's memory. The best device
+    has the last layers. With ``auto``, a plan with more layers on GPUs is better; of several of
+    these, the one that is predicted to be faster. The embedding table goes to the first device of
+    the pass, or stays on the host where it would cost a layer its place, or is large.
 
     Parameters
     ----------
@@ -417,6 +577,9 @@ class _Planner:
         self._host = next((d for d in devices if d.id == HOST), host)
         self._gpus = self._order([d for d in devices if d.id != HOST])
         self._items = len(model.layers) + 2
+        # Options of other programs hold as far as the devices can.
+        can_read = all(gpu.bus is not None for gpu in self._gpus)
+        self._caches_far = not options.kv_offload and can_read
         self._check()
 
     def _order(self, gpus: list[DeviceBudget]) -> list[DeviceBudget]:
@@ -447,10 +610,23 @@ class _Planner:
             )
         if not self._gpus and layers not in (0, "auto") and not options.capped:
             raise OptionError(f"gpu_layers: {layers}, and there is no GPU among the devices")
+        self._check_bus()
         if shares and isinstance(layers, int) and self._shares_of_host():
             raise OptionError(
                 f"gpu_layers: {layers}, and tensor_split gives the CPU a share; leave one out"
             )
+
+    def _check_bus(self) -> None:
+        """Refuse to use the host's memory with GPUs that cannot bind it."""
+        options = self._options
+        without = [gpu.id for gpu in self._gpus if gpu.bus is None]
+        if options.gpu_layers == 0 or not without:
+            return
+        why = f"{', '.join(without)} cannot read the host's memory"
+        if options.op_offload is True and len(without) == len(self._gpus):
+            raise OptionError(f"op_offload: {why}; use False to leave layers to the CPU")
+        if not options.kv_offload and not options.capped:
+            raise OptionError(f"kv_offload: {why}; use True to keep the cache on the device")
 
     def _shares_of_host(self) -> float:
         shares = zip(self._listed, self._options.tensor_split, strict=True)
@@ -474,8 +650,26 @@ class _Planner:
             elif first == 1:
                 found = found or only_table
             if found:
-                return min(found, key=self._seconds)
+                return self._host_table(min(found, key=self._seconds))
         raise OutOfMemory(self._shortage())
+
+    def _may_host(self, device: str) -> bool:
+        """Return whether a GPU may compute with layers in the host's memory."""
+        wanted = self._options.op_offload
+        gpu = next(gpu for gpu in self._gpus if gpu.id == device)
+        if gpu.bus is None or wanted is False:
+            return False
+        return wanted is True or gpu.memory != HOST
+
+    def _host_table(self, placement: Placement) -> Placement:
+        """Return the placement with a large table in the host's memory, if that costs nothing."""
+        first = placement.devices[placement.embedding]
+        tied = placement.embedding == placement.output
+        large = self._model.embedding_on(first, tied=tied) >= LARGE_TABLE_NBYTES
+        if first == HOST or not large or not self._may_host(first):
+            return placement
+        found = replace(placement, host=placement.host | {EMBEDDING})
+        return found if self._fits(found) else placement
 
     def _first_items(self) -> Iterator[int]:
         """Yield the first item that is not on the host, the best choice first."""
@@ -493,37 +687,49 @@ class _Planner:
                 yield from range(2, self._items + 1)
 
     def _candidates(self, first: int) -> Iterator[Placement]:
-        host = self._host
-        if first and host is None:
-            return
-        if self._options.tensor_split and first < self._items:
-            yield self._split(first)
+        if first and self._host is None:
             return
         if first == self._items:
             yield Placement.single(HOST, len(self._model.layers))
+            return
+        wanted = self._options.op_offload
+        if wanted is not False and first:
+            yield from self._placements(first, hosted=True)
+        if wanted is not True or not first:
+            yield from self._placements(first, hosted=False)
+
+    def _placements(self, first: int, *, hosted: bool) -> Iterator[Placement]:
+        """Yield placements; with `hosted` a GPU computes with the items before `first`."""
+        if self._options.tensor_split:
+            found = self._finish(self._split(first), first, hosted=hosted)
+            if found is not None:
+                yield found
             return
         orders = [self._gpus]
         if not self._options.spread and self._options.main_gpu is None:
             orders = [[gpu] for gpu in self._gpus] + orders
         for order in orders:
-            filled = self._fill(first, order, 1.0)
+            filled = self._fill(first, order, 1.0, hosted=hosted)
             if filled is not None:
-                yield self._evened(first, order, filled) if self._options.spread else filled
+                evened = self._options.spread
+                yield self._evened(first, order, filled, hosted=hosted) if evened else filled
 
-    def _evened(self, first: int, order: Sequence[DeviceBudget], full: Placement) -> Placement:
+    def _evened(
+        self, first: int, order: Sequence[DeviceBudget], full: Placement, *, hosted: bool
+    ) -> Placement:
         """Return the placement with the smallest share of each memory that suffices."""
         low, high, best = 0.0, 1.0, full
         for _ in range(24):
             middle = (low + high) / 2
-            found = self._fill(first, order, middle)
+            found = self._fill(first, order, middle, hosted=hosted)
             if found is None:
                 low = middle
             else:
                 high, best = middle, found
         return best
 
-    def _split(self, first: int) -> Placement:
-        """Divide the items from `first` by the shares of `tensor_split`."""
+    def _split(self, first: int) -> list[str]:
+        """Return the devices of items, those from `first` by the shares of `tensor_split`."""
         shares = self._options.tensor_split
         total, start = math.fsum(shares), max(first, 1)
         used = [i for i, share in enumerate(shares) if share]
@@ -535,13 +741,30 @@ class _Planner:
             homes.append(self._listed[at].id)
         if not first:
             homes[0] = homes[1]
-        return _from_homes(homes)
+        return homes
 
-    def _fill(self, first: int, order: Sequence[DeviceBudget], share: float) -> Placement | None:
+    def _finish(self, homes: list[str], first: int, *, hosted: bool) -> Placement | None:
+        """Return the placement of items whose devices are given.
+
+        With `hosted` the items before `first` are in the host's memory, for the device of the
+        first one; None if that may not compute with them.
+        """
+        caches = self._caches_far
+        if not hosted:
+            found = _from_homes(homes)
+            return replace(found, host_caches=caches and found.devices != (HOST,))
+        if homes[first] == HOST or not self._may_host(homes[first]):
+            return None
+        found = _from_homes([homes[first]] * first + homes[first:])
+        return replace(found, host=frozenset(range(EMBEDDING, first - 1)), host_caches=caches)
+
+    def _fill(
+        self, first: int, order: Sequence[DeviceBudget], share: float, *, hosted: bool
+    ) -> Placement | None:
         """Fill devices from the last item to `first`, each up to a share of its memory."""
         homes, pools = [HOST] * self._items, self._pools()
         # The host's part is the same in any order; GPUs with unified memory leave room for it.
-        pools[HOST] = pools.get(HOST, math.inf) - self._host_nbytes(first)
+        pools[HOST] = pools.get(HOST, math.inf) - self._host_nbytes(first, order, hosted=hosted)
         item = self._items - 1
         for device in order:
             limit, used = self._limit(device) * share, 0
@@ -555,7 +778,7 @@ class _Planner:
                 pools[device.memory] -= cost
                 homes[item] = device.id
                 item -= 1
-        return _from_homes(homes) if item < first else None
+        return self._finish(homes, first, hosted=hosted) if item < first else None
 
     def _cost(self, item: int, device: str, homes: Sequence[str], *, computes: bool) -> int:
         """Return the bytes that an item adds on a device."""
@@ -565,12 +788,20 @@ class _Planner:
         start = 0 if computes else model.compute
         if item == self._items - 1:
             return start + model.output.size_on(device) + model.logits
-        return start + model.layers[item - 1].size_on(device)
+        layer = model.layers[item - 1]
+        far = device != HOST and self._caches_far
+        return start + (layer.weights_on(device) if far else layer.size_on(device))
 
-    def _host_nbytes(self, first: int) -> int:
-        """Return the bytes that the items before `first` take on the host."""
+    def _host_nbytes(self, first: int, order: Sequence[DeviceBudget], *, hosted: bool) -> int:
+        """Return the bytes that the host has: of the items before `first`, and of caches."""
+        layers = self._model.layers
+        far = sum(x.cache for x in layers[max(first - 1, 0) :]) if self._caches_far else 0
+        if hosted:
+            # The only GPU has a tied table anyway.
+            table = self._model.embedding_on("", tied=len(order) == 1)
+            return far + table + sum(x.weights + x.cache for x in layers[: first - 1])
         homes: list[str] = [""] * self._items
-        return sum(self._cost(i, HOST, homes, computes=i != 1) for i in range(first))
+        return far + sum(self._cost(i, HOST, homes, computes=i != 1) for i in range(first))
 
     def _limit(self, device: DeviceBudget) -> float:
         """Return the bytes that a device may use."""
@@ -596,6 +827,7 @@ class _Planner:
         memories = {device.id: device.memory for device in self._budgets()}
         for use in device_uses(self._model, placement):
             pools[memories[use.id]] -= use.size
+            pools[HOST] = pools.get(HOST, 0) - use.host_size
             if use.size > limits[use.id]:
                 return False
         return all(left >= 0 for left in pools.values())

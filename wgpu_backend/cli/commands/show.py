@@ -19,8 +19,10 @@ from wgpu_backend.cli.options import (
     GpuLayers,
     Imports,
     Json,
+    KvOffload,
     MainGpu,
     Model,
+    OpOffload,
     Parallel,
     SplitMode,
     TensorSplit,
@@ -73,6 +75,8 @@ def show(
     tensor_split: TensorSplit = None,
     main_gpu: MainGpu = None,
     split_mode: SplitMode = None,
+    op_offload: OpOffload = None,
+    kv_offload: KvOffload = None,
     imports: Imports = None,
     debug: Debug = False,
 ) -> None:
@@ -92,15 +96,15 @@ def show(
         both = " and ".join(f"--{each}" for each in parts)
         raise UsageError(f"show: {both}, needs at most one of them")
     part = parts[0] if parts else ""
-    placing = (gpu_layers, tensor_split, main_gpu, split_mode, num_ctx)
+    asked = (gpu_layers, tensor_split, main_gpu, split_mode, op_offload, kv_offload)
     if part == "plan":
         from wgpu_backend.cli.plan import print_plan
 
         names = split_names(device)
-        options = make_placement(names, gpu_layers, tensor_split, main_gpu, split_mode)
+        options = make_placement(names, *asked)
         print_plan(find_model(model), names, options, num_ctx, parallel, kv, as_json=as_json)
         return
-    if any(value is not None for value in placing):
+    if any(value is not None for value in (*asked, num_ctx)):
         raise UsageError("show: options of devices, layers and context need --plan")
     if part in _STORED_PARTS:
         print_text(_STORED_PARTS[part](model))

@@ -42,6 +42,7 @@ from wgpu_backend.ml.executor import (
     weight_values,
     write_inputs,
 )
+from wgpu_backend.ml.placement import HostMemory, Placement
 from wgpu_backend.ml.wgpu.dispatch import Kernel, kernels
 from wgpu_backend.ml.wgpu.storage import (
     CHUNK_NBYTES,
@@ -335,6 +336,8 @@ class WgpuExecutor:
     ----------
     rules : mapping of str to sequence of Rule
         Fusion rules for graphs recorded from now on, see `wgpu_backend.ops.op.fusions`.
+    placement : Placement or None
+        The placement of a model that has a part in the host's memory.
     """
 
     def __init__(self, device: Device, capabilities: Capabilities | None = None) -> None:
@@ -342,6 +345,9 @@ class WgpuExecutor:
         self.rules: Mapping[str, Sequence[Rule]] = {}
         self._capabilities = capabilities or complete(device.capabilities)
         self._weights = WeightStore(device)
+        self._host_weights = WeightStore(device, purpose="host weights")
+        self.placement: Placement | None = None
+        self._on_host = HostMemory()
         self._slots = SharedSlots(device)
         # Weak, so that a storage is freed with its last other reference, and its buffers with it.
         self._sources: WeakKeyDictionary[Storage, tuple[DType, Pieces]] = WeakKeyDictionary()
@@ -367,6 +373,25 @@ class WgpuExecutor:
         other._capabilities = capabilities
         return other
 
+    def use_host_memory(self, placement: Placement, at: int, *, tied: bool = False) -> None:
+        """Have weights and states from now on in the host's memory, as a placement wants it.
+
+        Parameters
+        ----------
+        at : int
+            Position of this device in the placement.
+        tied : bool
+            Whether the embedding table is the output head, too.
+        """
+        self.placement = placement
+        self._on_host = placement.host_memory(at, tied=tied)
+
+    def _store(self, label: str, *, alone: bool) -> WeightStore:
+        on_host = self._on_host.has_weight(label)
+        if not alone:
+            return self._host_weights if on_host else self._weights
+        return WeightStore(self.device, "host weights" if on_host else "weights", shared=False)
+
     @uninterrupted
     def weight(self, spec: Spec, data: Pieces, label: str, *, alone: bool = False) -> Storage:
         """Upload a weight: next to others, or `alone` into buffers that `free` releases."""
@@ -375,7 +400,7 @@ class WgpuExecutor:
         if layout is not None and not layout.takes(rows, CHUNK_NBYTES):
             layout = None
         storage = Storage(spec.nbytes, "weight", label, layout=layout)
-        store = WeightStore(self.device, shared=False) if alone else self._weights
+        store = self._store(label, alone=alone)
         try:
             storage.handle = store.add(spec, rows, label, self.capabilities, layout)
         except BaseException:
@@ -409,7 +434,7 @@ class WgpuExecutor:
         if plane not in part.planes and isinstance(storage.layout, WeightLayout):
             dtype, pieces = self._sources[storage]
             rows = Rows(pieces, dtype.nbytes(storage.layout.cols))
-            store = WeightStore(self.device, shared=False)
+            store = self._store(storage.label, alone=True)
             # Kernels that read planes get a second copy, made when first needed.
             store.unfold(dtype, rows, part, storage.label)
         return part.planes[plane]
@@ -419,7 +444,9 @@ class WgpuExecutor:
         """Return storage that outlives graphs; its bytes are zeros, or undefined."""
         size = align(stored_nbytes(spec) + SLACK)
         # Buffers of activations are kept for reuse, those of caches are not.
-        purpose = "cache" if zeroed else "activations"
+        purpose: Purpose = "cache" if zeroed else "activations"
+        if self._on_host.has_state(label):
+            purpose = "host cache"
         buffer = self.device.buffer(size, purpose=purpose, label=label)
         if zeroed:
             self.device.clear(buffer)
@@ -531,6 +558,7 @@ class WgpuExecutor:
         self._sources.clear()
         self._slots.close()
         self._weights.close()
+        self._host_weights.close()
         self.device.close()
 
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from wgpu_backend.device.buffers import Binding, Buffer, Texture
 from wgpu_backend.device.device import Device
+from wgpu_backend.device.memory import Purpose
 from wgpu_backend.dtypes import DType
 from wgpu_backend.errors import DeviceError
 from wgpu_backend.graph.capabilities import TEXEL_ROW_NBYTES, Capabilities
@@ -111,12 +112,18 @@ class WeightStore:
 
     Parameters
     ----------
+    purpose : str
+        ``weights``, or ``host weights`` for the host's memory. Textures are the device's always:
+        only rasterisers take them, whose memory is the host's.
     shared : bool
         Off gives each plane a buffer of its own.
     """
 
-    def __init__(self, device: Device, *, shared: bool = True) -> None:
+    def __init__(
+        self, device: Device, purpose: Purpose = "weights", *, shared: bool = True
+    ) -> None:
         self._device = device
+        self._purpose: Purpose = purpose
         # Larger planes would leave too much of a shared buffer unused.
         self._largest_shared = SHARED_BUFFER_NBYTES // 4 if shared else 0
         self._buffers: list[Buffer] = []
@@ -180,7 +187,9 @@ class WeightStore:
         nbytes = layout.nbytes(rows)
         if layout.home == "buffer":
             return Part(first, rows, {}, {layout.binding: self._reserve(nbytes, label)})
-        texture = self._device.texture(nbytes // TEXEL_ROW_NBYTES, purpose="weights", label=label)
+        texture = self._device.texture(
+            nbytes // TEXEL_ROW_NBYTES, purpose=self._purpose, label=label
+        )
         self._buffers.append(texture)
         return Part(first, rows, {}, {layout.binding: Binding(texture, 0, texture.nbytes)})
 
@@ -237,7 +246,7 @@ class WeightStore:
         return Binding(self._shared, offset, size)
 
     def _buffer(self, nbytes: int, label: str) -> Buffer:
-        self._buffers.append(self._device.buffer(nbytes, purpose="weights", label=label))
+        self._buffers.append(self._device.buffer(nbytes, purpose=self._purpose, label=label))
         return self._buffers[-1]
 
     def close(self) -> None:

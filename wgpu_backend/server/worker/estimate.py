@@ -64,7 +64,14 @@ def place_spec_model(spec: LoadSpec) -> None:
     """
     where = spec.arguments
     wanted = DeviceChoice.check(where["device"], where["devices"], spec.placement)
-    place_model(spec.path, wanted, spec.num_ctx, spec.num_parallel, named(spec.kv_dtype))
+    place_model(
+        spec.path,
+        wanted,
+        spec.num_ctx,
+        spec.num_parallel,
+        named(spec.kv_dtype),
+        profile="baseline" if spec.profile == "baseline" else "full",
+    )
 
 
 def choose_context(spec: LoadSpec, info: DeviceInfo) -> int | None:
