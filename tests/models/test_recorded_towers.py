@@ -1,6 +1,7 @@
 """Towers of checkpoints make the rows, and the texts around them, that transformers makes.
 
-Recorded by `tests/data/make_towers.py` with transformers 5.24 and Pillow 13.
+Recorded by `make_towers.py` and `make_newer_towers.py` of `tests/data/`, with transformers 5.24 and
+Pillow 13.
 """
 
 import json
@@ -17,6 +18,7 @@ from gguf import GGUFWriter
 from tests.data.tower_weights import make_weights, picture
 from tests.files.huggingface.folders import safetensors
 from tests.models.towers import rows, write_mmproj
+from wgpu_backend.errors import OptionError
 from wgpu_backend.files.gguf.config import Config
 from wgpu_backend.files.gguf.one_file import own_tower, text_part
 from wgpu_backend.files.gguf.parts import FilePart, tower_part
@@ -34,9 +36,12 @@ LIMIT = 1e-10 if PIL.__version__.startswith("13.") else 1e-3
 
 @cache
 def recorded():
-    with np.load(Path(__file__).parents[1] / "data/towers.npz") as file:
-        arrays = dict(file)
-    return json.loads(arrays.pop("facts").tobytes()), arrays
+    facts, arrays = {}, {}
+    for name in ("towers", "newer_towers"):
+        with np.load(Path(__file__).parents[1] / f"data/{name}.npz") as file:
+            facts |= json.loads(file["facts"].tobytes())
+            arrays |= {key: file[key] for key in file.files if key != "facts"}
+    return facts, arrays
 
 
 def open_recorded(folder, name, device):
@@ -68,6 +73,53 @@ def test_rows_are_those_of_transformers(name, device, tmp_path):
         token = re.search(r"<image>|<\|patch\|>|\[IMG\]", text)[0]
         parts = (token * x.count if isinstance(x, Rows) else x for x in media.layout)
         assert "".join(parts) == text
+
+
+def sort_pairs(values, heads):
+    """Kimi K2.5's queries, keys and values with the pairs of a head sorted, as llama.cpp does."""
+    parts = values.reshape(3, heads, -1, 2, 2, *values.shape[1:])
+    sorted_parts = [*parts[:2].swapaxes(2, 3).reshape(2, -1), parts[2].reshape(-1)]
+    return np.stack(sorted_parts).reshape(values.shape)
+
+
+def test_kimi_k25_in_the_order_of_llama_cpp(tmp_path):
+    tower, backend = open_recorded(tmp_path, "kimi-k2.5", "cpu")
+    shapes = {k: tuple(v) for k, v in recorded()[0]["kimi-k2.5"]["shapes"].items()}
+    backend.close()
+    weights = {
+        name: sort_pairs(values, 2) if "wqkv" in name else values
+        for name, values in make_weights(shapes).items()
+    }
+    (tmp_path / "model.safetensors").write_bytes(safetensors(weights))
+    file = open_tower_folder(tmp_path)
+    assert file is not None
+    with file, Backend(file, make_executor("cpu", BackendParams(exact=True))) as backend:
+        backend.load()
+        tower: Any = tower_class(backend.config, "image", "kimik25")(backend)
+        tower.woven = tower.is_woven
+        found = rows(tower, tower.prepare(picture(41, 70)))
+    assert nmse(found, recorded()[1]["kimi-k2.5"]) < LIMIT
+
+
+@pytest.mark.parametrize("pads", [True, False])
+def test_kimi_vl_pads_or_crops(tmp_path, pads):
+    tower, backend = open_recorded(tmp_path, "kimi-vl", "cpu")
+    with backend:
+        tower.pads = pads
+        # Squares have 14 pixels a side.
+        assert tower.values(picture(41, 75)).shape == ((42, 84, 3) if pads else (28, 70, 3))
+        if not pads:
+            # Of 13 rows too many, 6.5 are above: rounded to even.
+            wanted = tower.values(picture(41, 75)[6:34, 2:72])
+            assert np.array_equal(tower.values(picture(41, 75)), wanted)
+            with pytest.raises(OptionError, match="75 x 13 pixels, this model needs at least 14"):
+                tower.values(picture(13, 75))
+        tower.most = 16
+        # 10 x 5 patches: scaled by sqrt(16 / 50).
+        assert tower.values(picture(41, 75)).shape == ((28, 42, 3) if pads else (14, 42, 3))
+        tower.most = 10**6
+        with pytest.raises(OptionError, match="takes less than 3584 on each side"):
+            tower.values(picture(14, 3584))
 
 
 OLLAMAS = {

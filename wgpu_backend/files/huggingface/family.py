@@ -340,9 +340,13 @@ def families() -> dict[str, type[Family]]:
 _WRAPPERS = {
     "Idefics3ForConditionalGeneration", "InternVLForConditionalGeneration",
     "LlavaForConditionalGeneration", "LlavaNextForConditionalGeneration",
-    "Mistral3ForConditionalGeneration", "SmolVLMForConditionalGeneration",
+    "KimiK25ForConditionalGeneration", "KimiVLForConditionalGeneration",
+    "Kimi_K25ForConditionalGeneration", "Mistral3ForConditionalGeneration",
+    "SmolVLMForConditionalGeneration",
 }  # fmt: skip
 _TEXT_CLASSES = {
+    "deepseek_v3": "DeepseekV3ForCausalLM",
+    "kimi_k2": "DeepseekV3ForCausalLM",
     "llama": "LlamaForCausalLM",
     "mistral": "MistralForCausalLM",
     "phi3": "Phi3ForCausalLM",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
@@ -284,6 +285,7 @@ def rotation_at(
     base: float = 10000.0,
     interleaved: bool = False,
     alternate: bool = False,
+    pairs: Literal["rows first", "columns first", "woven"] = "rows first",
 ) -> Rotate:
     """Make 2-D RoPE from tensors: half of a head's pairs rotate by row, half by column.
 
@@ -297,6 +299,9 @@ def rotation_at(
     alternate : bool
         Whether rows have the even and columns the odd frequencies of a head, as in Pixtral (Agrawal
         et al. 2024, §2.2). Else both have the same frequencies.
+    pairs : str
+        Which pairs of a head rotate by row: the first half, the second, or every second pair, after
+        one that rotates by column, as in MoonViT (Kimi Team 2025, "Kimi-VL", §2.1).
     """
     quarter = head // 4
     # The published code also computes frequencies in f32.
@@ -304,7 +309,12 @@ def rotation_at(
     later = exponents + np.float32(2 / head) if alternate else exponents
     frequencies = np.float32(1) / np.float32(base) ** np.concatenate([exponents, later])
     context = positions.context
-    axes = context.from_numpy(np.repeat(np.arange(2, dtype=np.int32), quarter))
+    order = np.repeat(np.arange(2, dtype=np.int32), quarter)
+    if pairs != "rows first":
+        order = order[::-1]
+    if pairs == "woven":
+        order, frequencies = (x.reshape(2, quarter).T.ravel() for x in (order, frequencies))
+    axes = context.from_numpy(np.ascontiguousarray(order))
     table = positions.rope_table_axes(context.from_numpy(frequencies), axes, count=2)
     return lambda x: x.rope(table, interleaved=interleaved)
 

@@ -18,8 +18,8 @@ def resize_table(table: Tensor, by_row: Tensor, by_column: Tensor, square: int =
 
     Parameters
     ----------
-    table : (side, side, width)
-    by_row, by_column : (rows, side) and (columns, side), f32
+    table : (height, side, width)
+    by_row, by_column : (rows, height) and (columns, side), f32
         Weights of the table's rows for each row of patches, and of its columns for each column.
     square : int
         Patches along the side of a square; the result lists patches square by square.
@@ -28,9 +28,9 @@ def resize_table(table: Tensor, by_row: Tensor, by_column: Tensor, square: int =
     -------
     (rows · columns, width), f32
     """
-    side, _, width = table.shape
+    height, side, width = table.shape
     rows, columns = by_row.shape[0], by_column.shape[0]
-    down = by_row.matmul(table.reshape(side, side * width)).reshape(rows, side, width)
+    down = by_row.matmul(table.reshape(height, side * width)).reshape(rows, side, width)
     lines = down.permute(1, 0, 2).contiguous().reshape(side, rows * width)
     whole = by_column.matmul(lines).reshape(columns, rows, width).permute(1, 0, 2)
     if square == 1:

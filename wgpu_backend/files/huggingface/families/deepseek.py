@@ -52,6 +52,7 @@ class DeepSeek2(Family):
     }
     gating = "softmax"
     defaults: ClassVar[Mapping[str, object]] = {"rms_norm_eps": 1e-6}
+    harmless = ("qk_head_dim",)
     needed: ClassVar[Mapping[str, object]] = {"rope_interleave": True, "moe_layer_freq": 1}
     names = make_names(
         ENDS,
