@@ -133,6 +133,12 @@ def test_sizes_are_read_from_declarations():
     assert array_nbytes(text) == 64
 
 
+def test_names_that_begin_with_a_keyword_are_no_declarations():
+    assert variable_nbytes("fn f() { variance = mat4x4<f32>(); }").private == 0
+    assert variable_nbytes("fn f() { var iance = mat4x4<f32>(); }").private == 64
+    assert variable_nbytes("myalias T = vec4<f32>; fn f() { var x: T; }").private == 0
+
+
 def chained(count: int, mark: str) -> str:
     return "a[0] = a[1]" + f" {mark} a[1]" * count + ";"
 

@@ -45,11 +45,24 @@ MAX_CASES = 500
 # half a minute, and never comes back from a gigabyte.
 MAX_PRIVATE_NBYTES = 16 << 10
 
-_DECLARATION = re.compile(r"[{}]|\b(?:fn|struct|alias|override|const|var)\b")
+
+def _any_word(*words: str) -> str:
+    r"""Return a pattern of whole words that is searched for fast.
+
+    A pattern that begins with ``\b`` is tried at every character, ten times slower than a search
+    for first letters. So the boundary before a word is checked after it.
+    """
+    before = "".join(rf"(?<!\w{word})" for word in words)
+    return rf"(?:{'|'.join(words)})\b{before}"
+
+
+_DECLARATION = re.compile(
+    rf"[{{}}]|{_any_word('fn', 'struct', 'alias', 'override', 'const', 'var')}"
+)
 # What is shorter, or has fewer words, cannot be deeper: most texts need no closer look.
 _END = re.compile(r"[;{}]")
-_BRANCHES = re.compile(r"\b(?:if|case|default|return|break|continue)\b")
-_CASE = re.compile(r"\bcase\b[^{};]*")
+_BRANCHES = re.compile(_any_word("if", "case", "default", "return", "break", "continue"))
+_CASE = re.compile(rf"{_any_word('case')}[^{{}};]*")
 
 
 def check_bounds(shader: Shader, capabilities: Capabilities) -> None:
@@ -72,8 +85,9 @@ def check_bounds(shader: Shader, capabilities: Capabilities) -> None:
     if len(_BRANCHES.findall(text)) > limit:
         inside = branch_depth(split_switches(text) if llvm else text, llvm=llvm)
         _hold(shader, "branches inside each other", inside, limit, "write a switch, or functions")
-    spaces = variable_nbytes(text)
-    private = max(spaces.private, array_nbytes(text))
+    names = _Names.read(text)
+    spaces = variable_nbytes(text, names)
+    private = max(spaces.private, array_nbytes(text, names))
     _hold_nbytes(shader, "private", private, MAX_PRIVATE_NBYTES)
     _hold_nbytes(shader, "workgroup", spaces.workgroup, capabilities.max_workgroup_nbytes)
 
@@ -116,13 +130,13 @@ def _hold_nbytes(shader: Shader, space: str, found: int, most: int) -> None:
 # The memory of a text's variables. This reads declarations, not the language: a size that cannot be
 # determined counts as nothing, and the compiler has the last word.
 
-_CONSTANT = re.compile(r"\b(?:const|override)\s+(\w+)\s*(?::[^=;]+)?=\s*([^;]+);")
-_ALIAS = re.compile(r"\balias\s+(\w+)\s*=\s*([^;]+);")
-_STRUCT = re.compile(r"\bstruct\s+(\w+)\s*\{([^}]*)\}")
+_CONSTANT = re.compile(_any_word("const", "override") + r"\s+(\w+)\s*(?::[^=;]+)?=\s*([^;]+);")
+_ALIAS = re.compile(_any_word("alias") + r"\s+(\w+)\s*=\s*([^;]+);")
+_STRUCT = re.compile(_any_word("struct") + r"\s+(\w+)\s*\{([^}]*)\}")
 _VARIABLE = re.compile(
-    r"\bvar\s*(?:<\s*(\w+)[^>]*>)?\s*\w+\s*(?::\s*([^=;{}]+))?(?:=\s*([^;{}]+))?"
+    _any_word("var") + r"\s*(?:<\s*(\w+)[^>]*>)?\s*\w+\s*(?::\s*([^=;{}]+))?(?:=\s*([^;{}]+))?"
 )
-_EXTERNAL = re.compile(r"\bvar\s*<\s*(?:storage|uniform|workgroup)\b[^;]*;")
+_EXTERNAL = re.compile(_any_word("var") + r"\s*<\s*(?:storage|uniform|workgroup)\b[^;]*;")
 _SUFFIX = re.compile(r"(?<=\d)[iu]\b")
 _VECTOR = re.compile(r"vec([234])([fiuh]?)$")
 _MATRIX = re.compile(r"mat([234])x([234])([fh]?)$")
@@ -242,9 +256,9 @@ def _arguments(text: str) -> list[str]:
     return []
 
 
-def variable_nbytes(text: str) -> Spaces:
+def variable_nbytes(text: str, names: _Names | None = None) -> Spaces:
     """Return the memory of declared variables; `text` has no comments."""
-    names = _Names.read(text)
+    names = names or _Names.read(text)
     private = workgroup = 0
     for space, declared, initial in _VARIABLE.findall(text):
         nbytes = names.size(declared or initial)
@@ -255,9 +269,9 @@ def variable_nbytes(text: str) -> Spaces:
     return Spaces(private, workgroup)
 
 
-def array_nbytes(text: str) -> int:
+def array_nbytes(text: str, names: _Names | None = None) -> int:
     """Return the size of the largest array value written outside of buffer declarations."""
-    names = _Names.read(text)
+    names = names or _Names.read(text)
     inner = _STRUCT.sub("", _ALIAS.sub("", _EXTERNAL.sub("", text)))
     starts = [match.start() for match in re.finditer(r"\barray\s*<", inner)]
     return max((names.size(inner[at : at + 400]) for at in starts), default=0)
