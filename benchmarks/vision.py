@@ -17,7 +17,6 @@ see `vision_peer.mjs`; a text model for it must have the width of the tower's ro
 from __future__ import annotations
 
 import argparse
-import asyncio
 import io
 import json
 import os
@@ -36,9 +35,12 @@ import numpy as np
 from PIL import Image
 
 import wgpu_backend
+from benchmarks.gpu_costs.models import Sizes as TextSizes
+from benchmarks.gpu_costs.models import sparse_gguf
 from wgpu_backend import Engine, Generation
 from wgpu_backend.device.adapters import DeviceInfo, Devices
-from wgpu_backend.engine.media import MARKER, Part
+from wgpu_backend.engine.batching.step import Step
+from wgpu_backend.engine.media import MARKER, Part, Prompt
 from wgpu_backend.engine.towers import Graphs
 from wgpu_backend.files.gguf.parts import tower_part
 from wgpu_backend.files.gguf.reader import open_gguf
@@ -49,7 +51,7 @@ from wgpu_backend.nn.tower import Tower, projector_kinds, tower_class
 PARTS = ("towers", "preprocessing", "question", "streams", "costs")
 EYES = Path(wgpu_backend.__file__).parent / "bundled" / "eyes.gguf"
 QUESTION = "Which colour?"
-STREAMS, LONGEST = 4, 256
+STREAMS, LONGEST = 4, 1024
 Figures = dict[str, str]
 
 
@@ -80,6 +82,12 @@ TOWERS = {
     "siglip": Sizes("gemma3", 1152, 4304, 16, 27, 14, 378),
     "qwen": Sizes("qwen2.5vl_merger", 1280, 3420, 16, 32, 14, 392),
 }
+
+
+# A quarter of the widths of google/gemma-3-4b-it, with an eighth of its patches: a step of the
+# streams and a product of the tower keep about their proportion.
+SMALL = Sizes("gemma3", 256, 1024, 4, 27, 14, 378)
+SMALL_TEXT = TextSizes(8, 512, 8, 4, 64, 2048, 1024)
 
 
 def write_tower(path: Path, sizes: Sizes, layers: int, width: int, *, full: bool = True) -> Path:
@@ -325,12 +333,16 @@ def spent(act: Callable[[], object]) -> float:
 # The engine.
 
 
-def ask(engine: Engine, image: Image.Image, text: str = QUESTION) -> Generation:
-    """Ask about a picture for one token, by a raw prompt, as no chat template is needed then."""
+def prepare(engine: Engine, image: Image.Image, text: str = QUESTION) -> Prompt:
+    """Prepare a question about a picture as a raw prompt, for which no chat template is needed."""
     data = io.BytesIO()
     image.save(data, "PNG")
     model = engine.model
-    prompt = model.towers.raw(model.prompter, MARKER + text, [Part("image", data.getvalue())])
+    return model.towers.raw(model.prompter, MARKER + text, [Part("image", data.getvalue())])
+
+
+def ask(engine: Engine, prompt: Prompt) -> Generation:
+    """Ask a question for one token."""
     return engine.complete(prompt.tokens, placed=prompt.placed, max_tokens=1)
 
 
@@ -349,7 +361,7 @@ def measure_question(given: argparse.Namespace) -> Figures:
             given_picture = picture(512, turn)
             for text in texts:
                 before = time.process_time()
-                ask(engine, given_picture, text).result()
+                ask(engine, prepare(engine, given_picture, text)).result()
                 times += [time.process_time() - before]
             shares.append(times[1] / times[0])
     name = Path(given.model or EYES).stem
@@ -357,49 +369,62 @@ def measure_question(given: argparse.Namespace) -> Figures:
 
 
 def measure_streams(given: argparse.Namespace) -> Figures:
-    """Measure the longest wait of other streams while a picture is encoded, in steps."""
-    waits: list[float] = []
-    with (
-        wgpu_backend.load(
-            given.model or EYES,
-            device=given.device or None,
-            mmproj=given.mmproj,
-            num_parallel=STREAMS + 1,
-        ) as model,
-        Engine(model) as engine,
-    ):
-        waits += [asyncio.run(_wait(engine, turn)) for turn in range(given.repeats + 1)]
-    name = Path(given.model or EYES).stem
+    """Measure how long other streams wait while a picture is encoded, in steps."""
+    with tempfile.TemporaryDirectory() as name:
+        model, mmproj = given.model, given.mmproj
+        if model is None:
+            model = sparse_gguf(Path(name) / "model.gguf", SMALL_TEXT, "f16", tokenizer="gpt2")
+            mmproj = write_tower(
+                Path(name) / "mmproj.gguf", SMALL, SMALL.layers, SMALL_TEXT.hidden, full=False
+            )
+        device, most = given.device or None, STREAMS + 1
+        with (
+            wgpu_backend.load(model, device=device, mmproj=mmproj, num_parallel=most) as loaded,
+            Engine(loaded) as engine,
+        ):
+            turns = [_follow(engine, turn) for turn in range(given.repeats + 1)][1:]
+    longest, whole, count = (median(values) for values in zip(*turns, strict=True))
     return {
-        f"{name}: longest wait of {STREAMS} streams while a picture is encoded, in steps": (
-            f"{median(waits[1:]):.1f}"
-        )
+        f"longest wait of {STREAMS} streams while a picture is encoded, in steps": f"{longest:.1f}",
+        "the picture's time to its first token, in steps": f"{whole:.1f}",
+        "steps of the streams meanwhile": f"{count:.0f}",
     }
 
 
-async def _wait(engine: Engine, turn: int) -> float:
-    """Return the longest time between two tokens after a picture came, over that before it."""
-    times: list[list[float]] = [[] for _ in range(STREAMS)]
+def _follow(engine: Engine, turn: int) -> tuple[float, float, int]:
+    """Return the longest wait of streams for a step, and a picture's time, both in steps.
 
-    async def stream(number: int) -> None:
-        made = engine.complete(
-            f"{number}", max_tokens=LONGEST, ignore_eos=True, options={"seed": number}
-        )
-        async for _ in made:
-            times[number].append(time.perf_counter())
+    Also the number of steps until the picture's rows were there. The clock is the processor time
+    of the process, read after each step in the engine's thread.
+    """
+    core = engine._core
+    read, times = core._read, list[float]()
 
-    async with asyncio.TaskGroup() as group:
-        for number in range(STREAMS):
-            group.create_task(stream(number))
-        while min(map(len, times)) < LONGEST // 4:
-            await asyncio.sleep(0.001)
-        begin = time.perf_counter()
-        async for _ in ask(engine, picture(512, turn)):
-            pass
-        end = time.perf_counter()
-    steps = [(b - a, b) for own in times for a, b in pairwise(own)]
+    def read_and_note(step: Step) -> None:
+        read(step)
+        times.append(time.process_time())
+
+    streams = [
+        engine.complete(str(i), max_tokens=LONGEST, ignore_eos=True, options={"seed": i})
+        for i in range(STREAMS)
+    ]
+    prompt = prepare(engine, picture(512, turn))
+    core._read = read_and_note
+    try:
+        while len(times) < LONGEST // 8:
+            time.sleep(0.001)
+        begin = time.process_time()
+        ask(engine, prompt).result()
+        end = time.process_time()
+    finally:
+        core._read = read
+    for each in streams:
+        each.cancel()
+    steps = [(b - a, b) for a, b in pairwise(times)]
     before = median(step for step, at in steps if at < begin)
-    return max((step for step, at in steps if begin <= at <= end), default=before) / before
+    # The first and the last one read the prompt's text before and after the picture.
+    waits = [step for step, at in steps if begin <= at <= end][1:-1] or [end - begin]
+    return max(waits) / before, (end - begin) / before, len(waits)
 
 
 # Static costs.

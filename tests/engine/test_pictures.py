@@ -3,6 +3,7 @@
 import gc
 import shutil
 import weakref
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -18,9 +19,18 @@ from tests.models.test_vision_towers import (
     qwen_weights,
 )
 from tests.models.towers import write_mmproj
+from tests.patience import until
 from wgpu_backend.engine.media import STAND_IN, Illustrations, Inserted, Placed, Run, place
-from wgpu_backend.engine.towers import Graphs
-from wgpu_backend.errors import ContextFull, MediaError, ModelError, OptionError, TemplateError
+from wgpu_backend.engine.towers import Graphs, Speeds, Towers
+from wgpu_backend.errors import (
+    ContextFull,
+    DeviceError,
+    MediaError,
+    ModelError,
+    OptionError,
+    TemplateError,
+)
+from wgpu_backend.ml.numpy_executor import NumpyPausableRun
 from wgpu_backend.nn.batch import Work
 from wgpu_backend.nn.tower import Rows
 from wgpu_backend.nn.transformer import EMBEDDINGS
@@ -56,8 +66,10 @@ def model(folder):
 def tower_runs(monkeypatch):
     """The digest of each picture that a tower reads."""
     found = []
-    run = Graphs.run
-    monkeypatch.setattr(Graphs, "run", lambda s, media: found.append(media.digest) or run(s, media))
+    begin = Graphs.begin
+    monkeypatch.setattr(
+        Graphs, "begin", lambda s, media: found.append(media.digest) or begin(s, media)
+    )
     return found
 
 
@@ -361,7 +373,7 @@ def test_a_tower_that_fails_ends_its_request_alone(model, monkeypatch):
         raise ModelError("a tower's result is not finite")
 
     with monkeypatch.context() as patch, wb.Engine(model, num_parallel=2) as engine:
-        patch.setattr(Graphs, "run", fail)
+        patch.setattr(Graphs, "begin", fail)
         bad = engine.submit(wb.Request(prompt.tokens, placed=prompt.placed))
         good = engine.submit(
             wb.Request(model.prompter.raw("the in an"), options=GREEDY, max_tokens=8)
@@ -370,10 +382,189 @@ def test_a_tower_that_fails_ends_its_request_alone(model, monkeypatch):
             bad.result()
         assert good.result().text == plain
     with monkeypatch.context() as patch:
-        patch.setattr(Graphs, "run", fail)
+        patch.setattr(Graphs, "begin", fail)
         with pytest.raises(ModelError, match="not finite"):
             model.generate(TEXT, raw=True, images=[RED, BLUE])
     assert isinstance(model.generate(TEXT, raw=True, images=[RED, BLUE], num_predict=1), str)
+
+
+# Pieces of a picture between steps.
+
+
+@pytest.fixture
+def smallest_pieces(monkeypatch):
+    """Have each piece be one dispatch, however long steps are."""
+    monkeypatch.setattr(Speeds, "count", lambda *_: 1)
+
+
+def submit(engine, text, count, placed=()):
+    tokens = text if placed else engine.model.prompter.raw(text)
+    fields = {"placed": placed, "options": GREEDY, "max_tokens": count, "ignore_eos": True}
+    return engine.submit(wb.Request.of(tokens, **fields))
+
+
+class Pieces(list):
+    """For each piece in an engine: the tokens of other choices before it, pieces and steps."""
+
+    core = None
+
+
+@pytest.fixture
+def pieces(monkeypatch):
+    found = Pieces()
+    advance = Towers.advance
+
+    def note(towers, inserted, index, seconds, *, together=1):
+        core = found.core
+        if core is not None:
+            others = [e for e in core._running() if e.inserted is not inserted and not e.finished]
+            made = {each.ticket.id: each.made for each in others}
+            found.append((made, together, len(core._in_flight)))
+        return advance(towers, inserted, index, seconds, together=together)
+
+    monkeypatch.setattr(Towers, "advance", note)
+    return found
+
+
+def test_streams_get_a_token_between_pieces(model, smallest_pieces, pieces):
+    prompt = model._raw_prompt(TEXT, [RED, BLUE])
+    wanted = model.tokenizer.decode(greedy(model, TEXT, [RED, BLUE], 4))
+    plain = [model.generate(t, raw=True, options=GREEDY, num_predict=120) for t in ("the", "in an")]
+    model.towers._rows._rows.clear()
+    with wb.Engine(model, num_parallel=4) as engine:
+        pieces.core = engine._core
+        streams = [submit(engine, text, 120) for text in ("the", "in an")]
+        for stream in streams:
+            next(iter(stream))
+        pieces.clear()
+        asked = submit(engine, prompt.tokens, 4, prompt.placed)
+        assert asked.result().text == wanted
+        assert [stream.result().text for stream in streams] == plain
+    # Two pictures, each of as many dispatches as the tower's graph has.
+    [(_, graph)] = model.towers._graphs[id(prompt.placed[0].tower)]._recorded.values()
+    assert len(pieces) == 2 * len(graph.costs) > 80
+    for (made, together, in_flight), (later, *_) in pairwise(pieces):
+        assert (together, in_flight) == (1, 0)
+        assert len(made) == 2
+        assert all(later[id] > count for id, count in made.items())
+
+
+def test_without_streams_pieces_follow_each_other(model, pieces):
+    """Nor do requests count that wait for their own pictures."""
+    prompts = [model._raw_prompt(TEXT, each) for each in ([RED, BLUE], [BLUE, RED])]
+    with wb.Engine(model, num_parallel=4) as engine:
+        pieces.core = engine._core
+        for each in [submit(engine, p.tokens, 1, p.placed) for p in prompts]:
+            each.result()
+    assert {together for _, together, _ in pieces[1:]} == {2}
+
+
+def test_a_client_that_vanishes_stops_the_tower(model, smallest_pieces, pieces):
+    prompt = model._raw_prompt(TEXT, [RED, BLUE])
+    with wb.Engine(model, num_parallel=4) as engine:
+        pieces.core = engine._core
+        stream = submit(engine, "the", 120)
+        next(iter(stream))
+        asked = submit(engine, prompt.tokens, 4, prompt.placed)
+        assert until(lambda: len(pieces) > 3)
+        asked.cancel()
+        asked.result()
+        ran = len(pieces)
+        assert ran < 40
+        assert stream.result().usage.completion_tokens == 120
+        assert len(pieces) == ran
+        assert model.towers._now is None
+        # Another request begins from the first piece.
+        again = submit(engine, prompt.tokens, 4, prompt.placed).result().text
+    assert again == model.tokenizer.decode(greedy(model, TEXT, [RED, BLUE], 4))
+
+
+def test_an_error_in_a_piece_ends_its_request_alone(model, smallest_pieces, pieces, monkeypatch):
+    plain = model.generate("the in an", raw=True, options=GREEDY, num_predict=60)
+    prompt = model._raw_prompt(TEXT, [RED, BLUE])
+    wanted = model.tokenizer.decode(greedy(model, TEXT, [RED, BLUE], 4))
+    model.towers._rows._rows.clear()
+    advance = NumpyPausableRun.advance
+
+    def fail(run, count):
+        if run.done == 7:
+            raise DeviceError("the eighth piece")
+        return advance(run, count)
+
+    with wb.Engine(model, num_parallel=2) as engine:
+        pieces.core = engine._core
+        good = submit(engine, "the in an", 60)
+        with monkeypatch.context() as patch:
+            patch.setattr(NumpyPausableRun, "advance", fail)
+            with pytest.raises(DeviceError, match="the eighth piece"):
+                submit(engine, prompt.tokens, 4, prompt.placed).result()
+        assert good.result().text == plain
+        assert submit(engine, prompt.tokens, 4, prompt.placed).result().text == wanted
+
+
+def test_other_pictures_meanwhile(model, smallest_pieces, pieces):
+    """Sessions and functions of the model encode theirs between pieces of a request's picture."""
+    prompt = model._raw_prompt(TEXT, [RED, BLUE])
+    wanted = model.tokenizer.decode(greedy(model, TEXT, [RED, BLUE], 4))
+    green = [np.full((30, 30, 3), (10, 250, 10), np.uint8)]
+    logits = model.logits(TEXT, images=green * 2)
+    model.towers._rows._rows.clear()
+    with wb.Engine(model, num_parallel=4) as engine:
+        pieces.core = engine._core
+        stream = submit(engine, "the", 120)
+        next(iter(stream))
+        asked = submit(engine, prompt.tokens, 4, prompt.placed)
+        assert until(lambda: len(pieces) > 3)
+        np.testing.assert_array_equal(model.logits(TEXT, images=green * 2), logits)
+        assert asked.result().text == wanted
+        stream.cancel()
+
+
+@pytest.mark.gpu
+def test_pieces_on_a_gpu_give_the_same_bits(folder, smallest_pieces):
+    with wb.load(folder / "model.gguf", kv_dtype="f32", num_parallel=4) as model:
+        prompt = model._raw_prompt("the <__media__> in", [RED])
+        [placed] = prompt.placed
+        graphs = model.towers._graphs[id(placed.tower)]
+        encoding = graphs.begin(placed.media)
+        encoding.advance(0, together=1)
+        # Other graphs run between two pieces.
+        model.generate("the in an", raw=True, num_predict=2)
+        found = encoding.finish()
+        encoding = graphs.begin(placed.media)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Speeds, "count", lambda _, dispatches, first, seconds: len(dispatches))
+            wanted = encoding.finish()
+        np.testing.assert_array_equal(found, wanted)
+        with wb.Engine(model, num_parallel=2) as engine:
+            stream = submit(engine, "the in an", 100)
+            alone = model.generate("the in an", raw=True, options=GREEDY, num_predict=100)
+            submit(engine, prompt.tokens, 2, prompt.placed).result()
+            assert stream.result().text == alone
+
+
+def test_speeds_learn_the_time_of_each_dispatch():
+    """Seconds of three ops, whose costs say nothing of them, from pieces of several."""
+    a, b, c = ("a", 4_000_000), ("b", 100_000), ("c", 40_000_000)
+    real, layer = {a: 0.002, b: 0.0001, c: 0.001}, [a, b, b, c]
+    graph, speeds = layer * 40, Speeds()
+    pieces, at = [], 0
+    while at < len(graph):
+        count = speeds.count(graph, at, 0.004)
+        took = sum(real[each] for each in graph[at : at + count])
+        speeds.measure(graph[at : at + count], took)
+        pieces.append(took)
+        at += count
+    assert max(pieces[8:-1]) <= 0.0065
+    assert min(pieces[8:-1]) >= 0.0015
+    assert sum(speeds.predict(each) for each in layer) == pytest.approx(0.0032, rel=0.3)
+    # A pause of the machine counts four times at most.
+    before = speeds.predict(a)
+    speeds.measure([a], 10.0)
+    assert speeds.predict(a) == pytest.approx(4 * before)
+    # However short the time, a piece is one dispatch, and it ends with the graph.
+    assert speeds.count(graph, 0, 0.0) == 1
+    assert speeds.count(graph, len(graph) - 2, 9.0) == 2
 
 
 def test_a_request_without_pictures_has_none_after_a_list():

@@ -17,13 +17,15 @@ from __future__ import annotations
 import weakref
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from itertools import chain
 
 from wgpu_backend.device.binds import Binder, Dispatch, check_copy, make_copy, round_up
 from wgpu_backend.device.buffers import Binding
+from wgpu_backend.device.ending import delay_if_over
 from wgpu_backend.device.interrupts import uninterrupted
 from wgpu_backend.device.pending import Pending, Reading
-from wgpu_backend.device.queue import Pass, Recording
+from wgpu_backend.device.queue import Pass, Queue, Recording
 from wgpu_backend.device.readback import Slot, Timing, measure
 from wgpu_backend.device.ring import Given, Ring
 from wgpu_backend.errors import DeviceError
@@ -51,6 +53,36 @@ def split_portions(dispatches: Sequence[Dispatch]) -> list[list[Dispatch]]:
         result[-1].append(dispatch)
         work += dispatch.work
     return result
+
+
+@dataclass(frozen=True, slots=True)
+class Submitted:
+    """A range of a Program's dispatches that was submitted.
+
+    Parameters
+    ----------
+    reads : Pending or None
+        The Program's reads, if the range is the last one.
+    """
+
+    label: str
+    queue: Queue
+    index: object
+    reads: Pending | None
+
+    @uninterrupted
+    def wait(self) -> None:
+        """Wait until the device has run the range.
+
+        Raises
+        ------
+        DeviceError
+            The device was closed, or lost before.
+        """
+        delay_if_over()
+        self.queue.guard(self.label)
+        with self.queue.translate_errors(self.label):
+            self.queue.wait(self.index)
 
 
 class Program:
@@ -171,6 +203,40 @@ class Program:
                 if slot is not None:
                     slot.start(index, count * self._stride)
             return self._pending(slot, count)
+
+    @uninterrupted
+    def replay_range(self, first: int, stop: int) -> Submitted:
+        """Run some of the dispatches, without waiting for the end.
+
+        The caller runs all ranges in order. Between two of them other Programs may run, if they
+        leave this one's buffers alone. The first range takes the inputs; the reads come after the
+        last one.
+
+        Raises
+        ------
+        DeviceError, DeviceLost
+            As `replay`.
+        """
+        queue, ends = self._queue, stop == len(self.dispatches)
+        with queue.enter(self.label):
+            self._check()
+            with queue.translate_errors(self.label):
+                if self._ring is not None and first == 0:
+                    self._ring.write(1)
+                # Its slot could be the one that is free for this run.
+                self._forget_ahead()
+                slot = self._free_slot() if self._reads and ends else None
+                commands = [command for portion in self._portions for command in portion]
+                at, index = first, None
+                for portion in split_portions(self.dispatches[first:stop]):
+                    last = at + len(portion) == stop
+                    copies = slot.copies[0] if slot is not None and last else ()
+                    index = queue.send(queue.record((commands[at : at + len(portion)], copies)))
+                    at += len(portion)
+                queue.counters.dispatches += stop - first
+                if slot is not None:
+                    slot.start(index, self._stride)
+            return Submitted(self.label, queue, index, self._pending(slot, 1)[0] if ends else None)
 
     def replay_between(
         self, before: Sequence[tuple[Binding, Binding]], after: Sequence[tuple[Binding, Binding]]

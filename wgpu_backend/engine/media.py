@@ -199,7 +199,7 @@ def place(
     return Prompt(tokens, tuple(placed))
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, weakref_slot=True)
 class Inserted:
     """The model inputs that replace a prompt's stand-ins.
 
@@ -318,18 +318,22 @@ class TowerRows:
         self._rows: dict[bytes, F32s] = {}
         self._nbytes = 0
 
-    def get(self, digest: bytes, make: Callable[[], F32s]) -> F32s:
-        """Return the rows of a digest; call `make` for them on first use."""
+    def find(self, digest: bytes) -> F32s | None:
+        """Return the rows of a digest; None if they are not kept."""
         found = self._rows.pop(digest, None)
-        if found is None:
-            found = make()
-            self._nbytes += found.nbytes
-        # Put at the end, so that the first entry is the least recently used.
-        self._rows[digest] = found
+        if found is not None:
+            # Put at the end, so that the first entry is the least recently used.
+            self._rows[digest] = found
+        return found
+
+    def add(self, digest: bytes, rows: F32s) -> None:
+        """Keep the rows of a digest; drop the least recently used ones beyond the limit."""
+        if self.find(digest) is None:
+            self._rows[digest] = rows
+            self._nbytes += rows.nbytes
         while self._nbytes > self._most and len(self._rows) > 1:
             oldest = next(iter(self._rows))
             self._nbytes -= self._rows.pop(oldest).nbytes
-        return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import time
+import weakref
+from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
@@ -21,13 +26,13 @@ from wgpu_backend.engine.media import (
     place_raw,
 )
 from wgpu_backend.engine.prompt import Prompter
-from wgpu_backend.errors import GGUFError, ModelError, OptionError
+from wgpu_backend.errors import BackendError, GGUFError, ModelError, OptionError
 from wgpu_backend.files.gguf.reader import GGUFFile
 from wgpu_backend.files.media.sounds import load_sound
 from wgpu_backend.files.tower_files import open_tower
 from wgpu_backend.ml.backend import Backend
 from wgpu_backend.ml.context import Context
-from wgpu_backend.ml.executor import Recorded
+from wgpu_backend.ml.executor import Cost, Pausable, PausableRun, Submitted
 from wgpu_backend.nn.model import Model
 from wgpu_backend.nn.model_inputs import RowsInput
 from wgpu_backend.nn.rope import POSITIONS
@@ -38,6 +43,12 @@ from wgpu_backend.nn.transformer import EMBEDDINGS
 MOST_GRAPHS = 8
 # Host memory for the encoded rows of the latest pictures.
 ROWS_NBYTES = 128 << 20
+# Time of a piece while no other request needs the device: a new one waits so long at most.
+WHOLE_SECONDS = 0.05
+# Operations a second before a piece was measured: less than any device does.
+FIRST_SPEED = 1e9
+# Most by which a measured time of a dispatch may differ from the one before.
+MOST_CHANGE = 4.0
 Item = TypeVar("Item")
 Alone = Callable[[Callable[[], Item]], Item]
 _NAMES = {"image": "pictures", "audio": "sound"}
@@ -54,15 +65,127 @@ def _run(act: Callable[[], Item]) -> Item:
     return act()
 
 
+class Speeds:
+    """The times of a device's dispatches, by op and cost, learned from pieces of several.
+
+    Layers repeat their dispatches, so that most times are known after the first layer.
+    """
+
+    def __init__(self) -> None:
+        self._seconds: dict[Cost, float] = {}
+        # Of all pieces that were measured: the speed of dispatches that are new.
+        self._cost, self._spent = FIRST_SPEED * 1e-3, 1e-3
+
+    def predict(self, dispatch: Cost) -> float:
+        """Return the seconds of a dispatch."""
+        known = self._seconds.get(dispatch)
+        return dispatch[1] * self._spent / self._cost if known is None else known
+
+    def count(self, dispatches: Sequence[Cost], first: int, seconds: float) -> int:
+        """Return how many dispatches from `first` on take so long; at least one."""
+        stop, left = first, seconds
+        while stop < len(dispatches) and (left := left - self.predict(dispatches[stop])) >= 0:
+            stop += 1
+        return max(stop - first, 1)
+
+    def measure(self, dispatches: Sequence[Cost], seconds: float) -> None:
+        """Correct the times of dispatches that took so long together."""
+        factor = seconds / sum(map(self.predict, dispatches))
+        if not all(dispatch in self._seconds for dispatch in dispatches):
+            self._cost += sum(cost for _, cost in dispatches)
+            self._spent += seconds
+        else:
+            # Something else may have kept the machine busy.
+            factor = min(max(factor, 1 / MOST_CHANGE), MOST_CHANGE)
+        self._seconds.update({each: factor * self.predict(each) for each in dispatches})
+
+
+class Encoding:
+    """A picture or a sound that its tower encodes in pieces, between the steps of other requests.
+
+    Parameters
+    ----------
+    run : PausableRun
+        The run of its graph.
+    dispatches : sequence of (str, int)
+        Op and cost of the graph's dispatches.
+    speeds : Speeds
+        Those of the tower.
+
+    Attributes
+    ----------
+    values : (rows, cols), f32, or None
+        The result, once all pieces ran.
+    """
+
+    def __init__(self, run: PausableRun, dispatches: Sequence[Cost], speeds: Speeds) -> None:
+        self.values: F32s | None = None
+        self._run: PausableRun | None = run
+        self._dispatches = dispatches
+        self._speeds = speeds
+        # Pieces that the device may still compute, each with its dispatches and its begin.
+        self._waiting: deque[tuple[Submitted, Sequence[Cost], float]] = deque()
+        self._ended = 0.0
+
+    def advance(self, seconds: float, *, together: int = 1) -> None:
+        """Run a piece.
+
+        Parameters
+        ----------
+        seconds : float
+            Time that the piece should take.
+        together : int
+            Pieces in flight at most: with 1 it has run at the end; with 2 the one before it has,
+            so that the device has work while the host does other things.
+        """
+        run, begin = self._run, time.perf_counter()
+        assert run is not None
+        first = run.done
+        submitted = run.advance(self._speeds.count(self._dispatches, first, seconds))
+        self._waiting.append((submitted, self._dispatches[first : run.done], begin))
+        is_last = run.done == len(self._dispatches)
+        while self._waiting and (is_last or len(self._waiting) >= together):
+            self._wait()
+        if is_last:
+            [self.values] = run.result().wait()
+            self.close()
+
+    def _wait(self) -> None:
+        """Wait for the oldest piece in flight, and measure its time."""
+        piece, dispatches, begin = self._waiting.popleft()
+        piece.wait()
+        # It began when the one before it ended.
+        begin, self._ended = max(begin, self._ended), time.perf_counter()
+        self._speeds.measure(dispatches, self._ended - begin)
+
+    def finish(self) -> F32s:
+        """Run all pieces that are left, one after the other, and return the result."""
+        while self.values is None:
+            self.advance(WHOLE_SECONDS, together=2)
+        return self.values
+
+    def close(self) -> None:
+        """Run no more pieces; calling it again is harmless."""
+        if self._run is not None:
+            self._run.close()
+            self._run = None
+            self._waiting.clear()
+
+
 class Graphs:
     """The recorded graphs of one tower, by the shapes of its inputs."""
 
     def __init__(self, tower: Tower) -> None:
         self._tower = tower
-        self._recorded: dict[_Key, tuple[Context, Recorded]] = {}
+        self._recorded: dict[_Key, tuple[Context, Pausable]] = {}
+        self._speeds = Speeds()
 
     def run(self, media: Media) -> F32s:
         """Return the rows of a prepared picture or sound: (rows, cols)."""
+        return self.check(self.begin(media).finish())
+
+    def begin(self, media: Media) -> Encoding:
+        """Begin to encode a prepared picture or sound. It ends an earlier one's encoding."""
         key = tuple((name, a.shape, a.dtype.str) for name, a in sorted(media.arrays.items()))
         found = self._recorded.pop(key, None)
         if found is None:
@@ -71,12 +194,22 @@ class Graphs:
             found = self._record(media)
         # The one used last is at the end.
         self._recorded[key] = found
-        [rows] = found[1].run(media.arrays).wait()
+        graph = found[1]
+        return Encoding(graph.begin(media.arrays), graph.costs, self._speeds)
+
+    def check(self, rows: F32s) -> F32s:
+        """Return a copy of a tower's result.
+
+        Raises
+        ------
+        ModelError
+            A value is not finite.
+        """
         if not np.isfinite(rows).all():
             raise self._tower.fail("a tower's result is not finite; the file is damaged")
         return rows.copy()
 
-    def _record(self, media: Media) -> tuple[Context, Recorded]:
+    def _record(self, media: Media) -> tuple[Context, Pausable]:
         tower = self._tower
         context = Context(tower.backend.executor)
         try:
@@ -86,13 +219,13 @@ class Graphs:
                 raise tower.fail(
                     f"the tower's result has shape {y.shape}, needs {(media.rows, tower.cols)}"
                 )
-            return context, context.record(y)
+            return context, context.record_pausable(y)
         except BaseException:
             context.close()
             raise
 
     @staticmethod
-    def _close(context: Context, recorded: Recorded) -> None:
+    def _close(context: Context, recorded: Pausable) -> None:
         recorded.close()
         context.close()
 
@@ -100,6 +233,21 @@ class Graphs:
         """Release all graphs; safe to call again."""
         while self._recorded:
             self._close(*self._recorded.popitem()[1])
+
+
+@dataclass(slots=True)
+class _Now:
+    """The encoding under way, and the request that waits for it."""
+
+    digest: bytes
+    graphs: Graphs
+    encoding: Encoding
+    # Weak, so that nothing more is computed for a request that is gone.
+    wanted_by: weakref.ref[Inserted] | None = None
+
+    def is_wanted_by(self, inserted: Inserted | None) -> bool:
+        """Return whether that request waits for it; with None, whether none does."""
+        return (None if self.wanted_by is None else self.wanted_by()) is inserted
 
 
 class Towers:
@@ -131,6 +279,7 @@ class Towers:
         self._towers: dict[str, Tower] = {}
         self._graphs: dict[int, Graphs] = {}
         self._rows = TowerRows(ROWS_NBYTES)
+        self._now: _Now | None = None
 
     @property
     def modalities(self) -> Sequence[str]:
@@ -261,16 +410,80 @@ class Towers:
                 f"texts only, {_NAMES[part.kind]} were given; needs a model such as CLIP or SigLIP"
             )
         media, tower = self.prepare(part)
-        [vector] = self.alone(lambda: self._graphs[id(tower)].run(media))
+
+        def run() -> F32s:
+            self._settle()
+            return self._graphs[id(tower)].run(media)
+
+        [vector] = self.alone(run)
         return vector
 
     def encode(self, placed: Placed) -> F32s:
         """Return the rows of a picture or sound. No other thread may use the device meanwhile."""
-        graphs = self._graphs[id(placed.tower)]
-        return self._rows.get(placed.media.digest, lambda: graphs.run(placed.media))
+        inserted = self.insert([placed])
+        while not inserted.rows:
+            self.advance(inserted, 0, WHOLE_SECONDS, together=2)
+        return inserted.rows[0]
+
+    def advance(self, inserted: Inserted, index: int, seconds: float, *, together: int = 1) -> None:
+        """Run a piece of the tower for a picture or a sound; see `Encoding.advance`.
+
+        Its rows are in ``inserted.rows`` after the last piece. One encoding at most is under way:
+        before another one begins, the pieces that are left run. No other thread may use the device
+        meanwhile.
+        """
+        placed = inserted.placed[index]
+        digest = placed.media.digest
+        rows = self._rows.find(digest)
+        if rows is None:
+            now = self._now
+            if now is None or now.digest != digest:
+                self._settle()
+                graphs = self._graphs[id(placed.tower)]
+                self._now = now = _Now(digest, graphs, graphs.begin(placed.media))
+            now.wanted_by = weakref.ref(inserted)
+            try:
+                now.encoding.advance(seconds, together=together)
+                rows = self._take(now)
+            except BaseException:
+                self._stop()
+                raise
+        if rows is not None:
+            inserted.rows[index] = rows
+
+    def _take(self, now: _Now) -> F32s | None:
+        """Return and keep the rows of an encoding that has ended; None if pieces are left."""
+        if now.encoding.values is None:
+            return None
+        self._stop()
+        rows = now.graphs.check(now.encoding.values)
+        self._rows.add(now.digest, rows)
+        return rows
+
+    def drop(self, inserted: Inserted) -> None:
+        """Run no more pieces for a request that has ended."""
+        if self._now is not None and self._now.is_wanted_by(inserted):
+            self._stop()
+
+    def _stop(self) -> None:
+        """End the encoding that is under way."""
+        if self._now is not None:
+            self._now.encoding.close()
+            self._now = None
+
+    def _settle(self) -> None:
+        """Run the pieces that are left of the encoding under way, if a request waits for them."""
+        now = self._now
+        if now is not None and not now.is_wanted_by(None):
+            # Whoever waits for it begins again, and gets the error.
+            with suppress(BackendError):
+                now.encoding.finish()
+                self._take(now)
+        self._stop()
 
     def close(self) -> None:
         """Release graphs and the file; the language model's backend releases the weights."""
+        self._stop()
         for graphs in self._graphs.values():
             graphs.close()
         self._graphs.clear()

@@ -18,7 +18,7 @@ from wgpu_backend.graph.capabilities import DeviceInfo
 from wgpu_backend.graph.node import Builder, Call, Launch, Node, Storage
 from wgpu_backend.graph.spec import Extents, Spec, extents
 from wgpu_backend.ml.display import Likeness, compare
-from wgpu_backend.ml.executor import Array, Executor, Recorded
+from wgpu_backend.ml.executor import Array, Executor, Pausable, Recorded
 from wgpu_backend.ml.placed_executor import PlacedExecutor
 from wgpu_backend.ml.tensor import Tensor, check_shape, leaf
 from wgpu_backend.ops.constants import as_array, default_dtype
@@ -287,6 +287,13 @@ class Context:
         # Results are read as one range of bytes.
         whole = [t if _is_whole(t) else t.contiguous() for t in outputs]
         return self._executor.record([*whole, *self._take_forward(whole)], times=times)
+
+    @uninterrupted
+    def record_pausable(self, output: Tensor) -> Pausable:
+        """Record the graph of an output, whose runs other graphs may interrupt."""
+        self._check()
+        whole = output if _is_whole(output) else output.contiguous()
+        return self._executor.record_pausable([whole])
 
     def compute(self, *tensors: Tensor) -> None:
         """Run the graph of these tensors; their values stay until the context closes."""

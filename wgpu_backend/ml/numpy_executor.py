@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -23,12 +24,16 @@ from wgpu_backend.graph.spec import Spec
 from wgpu_backend.kernels import runs
 from wgpu_backend.ml.executor import (
     Array,
+    Cost,
     Pairs,
     Pieces,
     Result,
+    estimate_cost,
     join_pieces,
     lasting_nodes,
+    require_ended,
     require_turns,
+    require_under_way,
     sum_by_name,
     write_inputs,
 )
@@ -102,6 +107,10 @@ class NumpyExecutor:
         """Record a graph for running; intermediates live only while it runs."""
         fuse = self._fuse if self.rules else None
         return NumpyRecorded(outputs, times, fuse, read=read, unread=unread)
+
+    def record_pausable(self, outputs: Sequence[Node]) -> NumpyPausable:
+        """Record a graph whose runs other graphs may interrupt."""
+        return NumpyPausable(self.record(outputs))
 
     def copy(self, pairs: Pairs) -> None:
         """Copy dense tensors of whole storages, each into one of the same size."""
@@ -357,23 +366,34 @@ class NumpyRecorded:
         self, arrays: Mapping[str, Array], done: Callable[[Call], None] = lambda call: None
     ) -> list[Array]:
         """Return the values of the outputs; `done` is called with each op after it ran."""
+        with self.given(arrays):
+            self.execute(0, len(self.plan.steps), done)
+            return self.outputs()
+
+    @contextmanager
+    def given(self, arrays: Mapping[str, Array]) -> Generator[None]:
+        """Give the named inputs these values until the block ends."""
         try:
             for name, values in arrays.items():
                 self._inputs[name].handle = values.reshape(-1)
-            self._execute(done)
-            return [
-                decode(
-                    view_stored(n).tobytes(), Spec.dense(n.spec.shape, _storage_dtype(n.spec.dtype))
-                )
-                for n in self._read
-            ]
+            yield
         finally:
             for name, storage in self._inputs.items():
                 # A named input keeps its spec there between runs.
                 storage.handle = self._specs[name]
 
-    def _execute(self, done: Callable[[Call], None]) -> None:
-        for step, (node, launch) in enumerate(self.plan.steps):
+    def outputs(self) -> list[Array]:
+        """Return the values of the outputs."""
+        return [
+            decode(view_stored(n).tobytes(), Spec.dense(n.spec.shape, _storage_dtype(n.spec.dtype)))
+            for n in self._read
+        ]
+
+    def execute(
+        self, first: int, stop: int, done: Callable[[Call], None] = lambda call: None
+    ) -> None:
+        """Run some of the ops."""
+        for step, (node, launch) in enumerate(self.plan.steps[first:stop], first):
             assert node.call is not None
             deliver()
             execute(node, launch, node.call)
@@ -398,3 +418,73 @@ class NumpyRecorded:
         for node, _ in self.plan.steps:
             if node.storage.kind == "intermediate":
                 node.storage.handle = None
+
+
+class NumpyPausable:
+    """A schedule whose runs other graphs may interrupt, since each intermediate has its array.
+
+    Attributes
+    ----------
+    costs : list of (str, int)
+        Op and estimated cost of each node.
+    """
+
+    def __init__(self, recorded: NumpyRecorded) -> None:
+        self._recorded = recorded
+        self.costs: Sequence[Cost] = [
+            (node.call.op.name if node.call else "", estimate_cost(launch))
+            for node, launch in recorded.plan.steps
+        ]
+        self._run: NumpyPausableRun | None = None
+
+    def begin(self, inputs: Mapping[str, Array]) -> NumpyPausableRun:
+        """Begin a run with these named inputs; it ends the one before."""
+        if self._run is not None:
+            self._run.close()
+        write_inputs(self._recorded.arrays, inputs)
+        self._run = NumpyPausableRun(self._recorded)
+        return self._run
+
+    def close(self) -> None:
+        """Drop the values of intermediates."""
+        self._recorded.close()
+
+
+class NumpyPausableRun:
+    """A run of a `NumpyPausable`.
+
+    Attributes
+    ----------
+    done : int
+        Nodes that ran.
+    """
+
+    def __init__(self, recorded: NumpyRecorded) -> None:
+        self.done = 0
+        self._recorded: NumpyRecorded | None = recorded
+        self._count = len(recorded.plan.steps)
+        self._outputs: list[Array] = []
+
+    def advance(self, count: int) -> NumpyPausableRun:
+        """Run the next nodes."""
+        recorded = require_under_way(self._recorded)
+        first, self.done = self.done, self.done + count
+        with recorded.given(recorded.arrays):
+            recorded.execute(first, self.done)
+            if self.done == self._count:
+                self._outputs = recorded.outputs()
+        return self
+
+    def wait(self) -> None:
+        """Do nothing: the nodes have run."""
+
+    def result(self) -> NumpyResult:
+        """Return the outputs, once all nodes ran."""
+        require_ended(self.done, self._count)
+        return NumpyResult(self._outputs)
+
+    def close(self) -> None:
+        """Drop the values so far; calling it again is harmless."""
+        if self._recorded is not None:
+            self._recorded.close()
+            self._recorded = None

@@ -25,12 +25,14 @@ from wgpu_backend.dtypes import BF16, DType, f32_to_bf16
 from wgpu_backend.errors import ContextError, DeviceError, Unclosed
 from wgpu_backend.graph.capabilities import Capabilities, DeviceInfo
 from wgpu_backend.graph.memory import MemoryPlan
-from wgpu_backend.graph.node import Node, Storage
+from wgpu_backend.graph.node import Node, Storage, get_operands
+from wgpu_backend.graph.schedule import schedule
 from wgpu_backend.graph.spec import Spec
 from wgpu_backend.ml.executor import (
     Array,
     Executor,
     Pairs,
+    Pausable,
     Pieces,
     Recorded,
     Result,
@@ -653,6 +655,29 @@ class PlacedExecutor:
         if unread:
             raise ContextError("record: unread nodes are for the parts of a placed graph")
         return PlacedRecorded(self, outputs, shared=shared, times=times, read=read)
+
+    def record_pausable(self, outputs: Sequence[Node]) -> Pausable:
+        """Record a graph of the device of the output head, which has the towers' weights.
+
+        Raises
+        ------
+        ContextError
+            A weight or a state of the graph is on another device.
+        """
+        device = self.placement.output
+        for node in schedule(outputs):
+            for operand in get_operands(node):
+                if operand.storage.kind in ("weight", "state"):
+                    self._require_on(operand, device)
+        return self.children[device].record_pausable(outputs)
+
+    def _require_on(self, node: Node, device: int) -> None:
+        home = self.home(node.storage).devices[0]
+        if home != device:
+            raise ContextError(
+                f"record_pausable: {node.storage.label or node.spec.shape} is on "
+                f"{self.name(home)}, needs all weights on {self.name(device)}"
+            )
 
     def update_copies(self, state: Storage, run: _Run, part: int, place: int) -> None:
         """Take what a part left in a small state for other devices, before their later runs."""

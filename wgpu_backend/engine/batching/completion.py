@@ -319,6 +319,11 @@ class Completion:
         return int(wanted and known + self.ahead == 1 and not waits)
 
     @property
+    def needs_device(self) -> bool:
+        """Return whether a pass for it is in flight, or could be submitted."""
+        return not self.finished and (self.ahead > 0 or self.pending > 0)
+
+    @property
     def _is_calm(self) -> bool:
         """Return whether a pass may be submitted before the token with a grammar is known."""
         return self.ahead == 1 and not self.is_undecided and self._calm >= CALM

@@ -21,28 +21,23 @@ stepped by the caller's thread; see ``engine/sessions.py``.
 
 from __future__ import annotations
 
-import math
-import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Protocol
 
 from wgpu_backend.engine.batching.completion import Completion, ModelInfo
 from wgpu_backend.engine.batching.constrained import Constrained
 from wgpu_backend.engine.batching.drafts import Drafts, cut_back, drop_drafts
+from wgpu_backend.engine.batching.pace import Pace
 from wgpu_backend.engine.batching.step import Planned, SteadyShapes, Step, submit
 from wgpu_backend.engine.runner import Runner
+from wgpu_backend.engine.towers import WHOLE_SECONDS
 from wgpu_backend.errors import BackendError, CacheFull, DeviceLost
 from wgpu_backend.nn.batch import BatchShape
 
 # Steps of one submit: with two submits in flight, an end is seen at most 3 steps late.
 TOGETHER = 2
-# Steps are short if two of them take at most one frame of a 60 Hz screen: a user cannot see that
-# their tokens arrive together.
-BRIEF_SECONDS = 1 / 120
-# Steps between two readings of the clock.
-TIMED = 8
 
 
 class Prefixes(Protocol):
@@ -139,7 +134,7 @@ class TokenLoop:
         self._encodes = runner.model.prompt_encoder() is not None
         self._seats: list[Completion | None] = [None] * options.slots
         self._in_flight: deque[Step] = deque()
-        self._pace = _Pace(options.together if options.ahead > 1 else 1)
+        self._pace = Pace(options.together if options.ahead > 1 else 1)
         # The error of a submit, until the passes before it were read.
         self._failure: BackendError | None = None
         self.busy = 0
@@ -213,7 +208,9 @@ class TokenLoop:
         planned: Planned = ()
         steps: list[Step] = []
         if not self._in_flight or len(self._in_flight) + together <= most:
-            self._insert_one()
+            if not self._in_flight:
+                self._pace.skip()
+            self._encode_some()
             planned = () if self._failure else self._plan()
             steps = self._submit(planned, together)
             # No other request waits for a session: the parts of its prompt follow each other
@@ -230,24 +227,39 @@ class TokenLoop:
             self._read(self._in_flight.popleft())
         self._release()
 
-    def _insert_one(self) -> None:
-        """Let the tower read one picture or sound that a choice needs next.
+    def _encode_some(self) -> None:
+        """Let the tower compute a piece of a picture or sound that a choice needs next.
 
-        One at most between two steps, so that answers go on meanwhile.
+        While others need the device the piece takes about as long as a step, so that each of their
+        steps comes at most one such piece later.
         """
+        each = next((e for e in self._running() if self._next_to_encode(e) is not None), None)
         towers = self._info.towers
-        for each in self._running():
-            inserted = None if each.finished or each.away else each.inserted
-            index = None if inserted is None else inserted.next(each.sent)
-            if towers is None or inserted is None or index is None:
-                continue
-            try:
-                inserted.rows[index] = towers.encode(inserted.placed[index])
-            except DeviceLost:
-                raise
-            except BackendError as error:
-                self._fail(each, error)
+        if each is None or towers is None or each.inserted is None:
             return
+        shared = any(o is not each and o.needs_device for o in self._running())
+        if shared:
+            # Their tokens come before the piece, and its time is measured alone.
+            self._read_all()
+        index = self._next_to_encode(each)
+        if index is None:
+            return
+        seconds = self._pace.step if shared else WHOLE_SECONDS
+        try:
+            towers.advance(each.inserted, index, seconds, together=1 if shared else 2)
+        except DeviceLost:
+            raise
+        except BackendError as error:
+            self._fail(each, error)
+        self._pace.skip()
+
+    @staticmethod
+    def _next_to_encode(completion: Completion) -> int | None:
+        """Return the picture or sound that a choice needs next; None if it can go on without."""
+        inserted = completion.inserted
+        if inserted is None or completion.finished or completion.away:
+            return None
+        return inserted.next(completion.sent)
 
     # Slots.
 
@@ -264,6 +276,8 @@ class TokenLoop:
         for slot, each in enumerate(self._seats):
             if each is not None and each.finished:
                 self._seats[slot] = None
+                if each.inserted is not None and self._info.towers is not None:
+                    self._info.towers.drop(each.inserted)
                 computed = each.confirmed if each.ticket.stepwise else self._shareable(each)
                 self._sequences.end(each.sequence, computed)
                 gone.append(each)
@@ -483,34 +497,6 @@ class TokenLoop:
             if each.ticket is completion.ticket and not each.finished:
                 each.outcome = "failed"
         completion.ticket.mailbox.fail(error)
-
-
-@dataclass(slots=True)
-class _Pace:
-    """A choice of the number of steps of one submit, from the time of the last steps.
-
-    Parameters
-    ----------
-    longest : int
-        Most steps of one submit.
-    together : int
-        Steps of the next submit.
-    """
-
-    longest: int
-    together: int = 1
-    _read: int = 0
-    # So the first reading finds no brief steps, and submits begin with one step.
-    _looked: float = field(default=-math.inf)
-
-    def count(self) -> None:
-        """Count a step whose results were read; every few steps, measure their time."""
-        if self._read % TIMED == 0:
-            now = time.perf_counter()
-            brief = now - self._looked < TIMED * BRIEF_SECONDS
-            self.together = self.longest if brief else 1
-            self._looked = now
-        self._read += 1
 
 
 def _whole(completion: Completion, count: int) -> int:

@@ -18,7 +18,7 @@ from wgpu_backend.device.device import Device
 from wgpu_backend.device.interrupts import uninterrupted
 from wgpu_backend.device.memory import Purpose
 from wgpu_backend.device.pending import Pending
-from wgpu_backend.device.program import Program
+from wgpu_backend.device.program import Program, Submitted
 from wgpu_backend.device.ring import Given
 from wgpu_backend.device.wgsl.module import Access, BindingDecl
 from wgpu_backend.dtypes import DType
@@ -33,11 +33,15 @@ from wgpu_backend.graph.spec import Spec
 from wgpu_backend.kernels import complete, runs, select_layout
 from wgpu_backend.ml.executor import (
     Array,
+    Cost,
     Pairs,
     Pieces,
     Result,
+    estimate_cost,
     lasting_nodes,
+    require_ended,
     require_turns,
+    require_under_way,
     sum_by_name,
     weight_values,
     write_inputs,
@@ -107,6 +111,11 @@ class WgpuRecorded:
         Runs copy the outputs to the host.
     unread : sequence of Node
         Nodes to compute besides, which are not copied.
+
+    Attributes
+    ----------
+    costs : list of (str, int)
+        Op and estimated cost of each dispatch.
     """
 
     def __init__(
@@ -130,9 +139,10 @@ class WgpuRecorded:
         outputs = lasting_nodes(outputs, unread)
         nodes = fuse_nodes(self.scheduled, outputs, rules, capabilities, intermediate, runs)
         self.plan: MemoryPlan = plan(nodes, outputs)
-        self._specs = tuple(n.spec for n in self._read)
+        self.specs = tuple(n.spec for n in self._read)
         self._owned: list[Buffer] = []
         self.turns: list[dict[str, Array]] = [{} for _ in range(times)]
+        self.costs: list[Cost] = []
         self._parts: dict[Storage, tuple[Part, ...]] = {}
         try:
             self._place_intermediates(slots or self._own_slots)
@@ -210,6 +220,9 @@ class WgpuRecorded:
                 (node, launch, kernel)
                 for kernel in kernels(node.call.op, launch, self._capabilities, self._get_parts)
             ]
+            # One for each part of a split weight.
+            own = len(made) - len(self.costs)
+            self.costs += [(node.call.op.name, estimate_cost(launch) // max(own, 1))] * own
         params = self._upload_params([kernel.params for _, _, kernel in made])
         dispatches = [self._dispatch(*m, p) for m, p in zip(made, params, strict=True)]
         self.dispatches = len(dispatches)
@@ -279,12 +292,12 @@ class WgpuRecorded:
 
     def replay(self) -> WgpuResult:
         """Run with the current values of `arrays`; does not wait."""
-        return WgpuResult(self.program.replay(), self._specs)
+        return WgpuResult(self.program.replay(), self.specs)
 
     def replays(self, count: int) -> list[Result]:
         """Run `count` times, with the inputs in `turns[0]`, `turns[1]`, …; does not wait."""
         require_turns(self.turns, count)
-        return [WgpuResult(pending, self._specs) for pending in self.program.replays(count)]
+        return [WgpuResult(pending, self.specs) for pending in self.program.replays(count)]
 
     def timed(self) -> list[tuple[str, str, float]]:
         """Run and time each dispatch: op, shader and seconds."""
@@ -324,6 +337,82 @@ class WgpuRecorded:
         self._owned.clear()
 
 
+class WgpuPausable:
+    """A graph whose runs other graphs may interrupt.
+
+    Parameters
+    ----------
+    recorded : WgpuRecorded
+        With slots that no other graphs use.
+    turns : PausableTurns
+        Those of all graphs that share the slots.
+
+    Attributes
+    ----------
+    costs : list of (str, int)
+        Op and estimated cost of each dispatch.
+    """
+
+    def __init__(self, recorded: WgpuRecorded, turns: PausableTurns) -> None:
+        self.costs: Sequence[Cost] = recorded.costs
+        self._recorded = recorded
+        self._turns = turns
+
+    @uninterrupted
+    def begin(self, inputs: Mapping[str, Array]) -> WgpuPausableRun:
+        """Begin a run with these named inputs. It ends the executor's earlier pausable run."""
+        write_inputs(self._recorded.arrays, inputs)
+        self._turns.now = run = WgpuPausableRun(self._recorded, self._turns)
+        return run
+
+    def close(self) -> None:
+        """Release the memory; calling it again is harmless."""
+        self._recorded.close()
+
+
+class WgpuPausableRun:
+    """A run of a `WgpuPausable`.
+
+    Attributes
+    ----------
+    done : int
+        Dispatches that were submitted.
+    """
+
+    def __init__(self, recorded: WgpuRecorded, turns: PausableTurns) -> None:
+        self.done = 0
+        self._recorded = recorded
+        self._turns = turns
+        self._last: Submitted | None = None
+
+    @uninterrupted
+    def advance(self, count: int) -> Submitted:
+        """Submit the next dispatches."""
+        require_under_way(self if self._turns.now is self else None)
+        stop = self.done + count
+        self._last = self._recorded.program.replay_range(self.done, stop)
+        self.done = stop
+        return self._last
+
+    def result(self) -> WgpuResult:
+        """Return the outputs on their way to the host, once all dispatches were submitted."""
+        require_ended(self.done, self._recorded.dispatches)
+        assert self._last is not None and self._last.reads is not None  # noqa: PT018
+        return WgpuResult(self._last.reads, self._recorded.specs)
+
+    def close(self) -> None:
+        """End the run; calling it again is harmless."""
+        if self._turns.now is self:
+            self._turns.now = None
+
+
+@dataclass(slots=True)
+class PausableTurns:
+    """The one pausable run of an executor whose values are in the slots."""
+
+    now: WgpuPausableRun | None = None
+
+
 class WgpuExecutor:
     """An executor on a wgpu device, which it owns.
 
@@ -349,6 +438,9 @@ class WgpuExecutor:
         self.placement: Placement | None = None
         self._on_host = HostMemory()
         self._slots = SharedSlots(device)
+        # Of graphs that others may interrupt; one at a time has its values there.
+        self._lasting_slots = SharedSlots(device)
+        self._turns = PausableTurns()
         # Weak, so that a storage is freed with its last other reference, and its buffers with it.
         self._sources: WeakKeyDictionary[Storage, tuple[DType, Pieces]] = WeakKeyDictionary()
         self._states: WeakKeyDictionary[Storage, int] = WeakKeyDictionary()
@@ -490,6 +582,15 @@ class WgpuExecutor:
         )
 
     @uninterrupted
+    def record_pausable(self, outputs: Sequence[Node]) -> WgpuPausable:
+        """Record a graph whose runs other graphs may interrupt."""
+        take = self._lasting_slots.take
+        recorded = WgpuRecorded(
+            self.device, self.capabilities, outputs, self.rules, self.bound, take
+        )
+        return WgpuPausable(recorded, self._turns)
+
+    @uninterrupted
     def copy(self, pairs: Pairs) -> None:
         """Copy dense tensors of whole storages, each into one of the same size, on the device."""
         self.device.copy(
@@ -557,6 +658,7 @@ class WgpuExecutor:
         self.unclosed.silence()
         self._sources.clear()
         self._slots.close()
+        self._lasting_slots.close()
         self._weights.close()
         self._host_weights.close()
         self.device.close()
