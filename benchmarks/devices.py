@@ -7,6 +7,9 @@ By default two devices on the best adapter, so that the same hardware does the s
 left is the cost of the border: a submit more for each pass, and hidden states that cross through
 the host. The border alone is measured, too, by a graph that does nothing but cross: the time of its
 run less that of two graphs of one device each, which is what the host spends on a transfer.
+
+Then all layers of the first device in the host's memory, which it reads over the bus, against its
+own memory; and their caches alone.
 """
 
 from __future__ import annotations
@@ -28,6 +31,8 @@ from wgpu_backend.device.adapters import Devices
 from wgpu_backend.engine.language_model import LanguageModel
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.placed_executor import PlacedExecutor
+from wgpu_backend.ml.placement import Placement
+from wgpu_backend.ml.wgpu.executor import WgpuExecutor
 
 # Numbers of a hidden state.
 WIDTH = 4096
@@ -93,6 +98,26 @@ def transfer(executor: PlacedExecutor) -> float:
         return whole - sum(apart)
 
 
+def host_memory(
+    path: str | None, device: str, tokens: list[int], options: argparse.Namespace, num_ctx: int
+) -> dict[str, float]:
+    """Return the speed with layers, and with caches, in the host's memory, by that without."""
+    found: dict[str, float] = {}
+    for name in ("layers", "caches"):
+        # A model of its own for each: prompts leave tokens in the cache that no session knows of.
+        with wgpu_backend.load(path, device=device, num_ctx=num_ctx) as one:
+            layers = len(one.placement.layers)
+            far = frozenset(range(layers)) if name == "layers" else frozenset[int]()
+            placement = Placement((device,), (0,) * layers, 0, 0, far, host_caches=True)
+            with wgpu_backend.load(path, placement=placement, num_ctx=num_ctx) as other:
+                pair, rounds = [one, other], options.rounds
+                decoding = ratios(pair, lambda m: decode(m, options.tokens), rounds)
+                found[f"decode, {name} in host memory"] = decoding
+                prompts = ratios(pair, lambda m: read_prompt(m, tokens), rounds)
+                found[f"prompt, {name} in host memory"] = prompts
+    return found
+
+
 def main() -> int:
     options = arguments()
     best = Devices()[0].id
@@ -112,6 +137,9 @@ def main() -> int:
             "prompt": ratios([one, several], lambda m: read_prompt(m, tokens), options.rounds),
             "transfer_us": transfer(several.backend.executor) * 1e6,
         }
+        executor = one.backend.executor
+        if isinstance(executor, WgpuExecutor) and executor.device.reads_host_memory:
+            found |= host_memory(options.model, names[0], tokens, options, common["num_ctx"])
         table = Table("", "figure", title=str(several.backend.executor.placement))
         for name, value in found.items():
             table.add_row(name, f"{value:.3g}")
