@@ -66,8 +66,13 @@ test: $(DEV_STAMP) ## Set up a GPU driver if there is none, and run a few cases 
 	@$(PY) .ci/gpu_driver.py
 	@$(FOUR_LANES) $(PYTEST) --share=representative $(ARGS)
 
+# Tests of servers whose models are in the process of the tests.
+OF_SERVERS := $(patsubst %,tests/server/test_%.py,\
+	anthropic llama_server ollama openai responses server slots structured)
+
 # They choose the devices of their models themselves.
-OF_ONE_DEVICE := $(addprefix --ignore=tests/engine/,test_placing.py test_sizes.py test_two_devices.py)
+OF_ONE_DEVICE := $(addprefix --ignore=tests/engine/,test_host_memory.py test_placing.py test_sizes.py \
+	test_two_devices.py)
 
 # pytest ends with 5 when nothing matched, which is no failure if something did in another share.
 .PHONY: test-all
@@ -86,7 +91,8 @@ test-all: $(DEV_STAMP) ## Run all cases that `make test` leaves out, and those f
 	share narrow "On four lanes, where the driver is a rasteriser" $(FOUR_LANES); \
 	share rest "All others"; \
 	printf '\nWith layers on two devices:\n'; \
-	$(PYTEST) --two-devices -m "not gpu" tests/engine tests/llama $(OF_ONE_DEVICE) $(ARGS); status=$$?; \
+	$(PYTEST) --two-devices -m "not gpu" tests/engine tests/llama $(OF_SERVERS) \
+		$(OF_ONE_DEVICE) $(ARGS); status=$$?; \
 	if [ $$status != 5 ]; then ran=yes; fi; \
 	if [ $$status != 5 ] && [ $$status != 0 ]; then failed="$$failed two-devices"; fi; \
 	if [ -n "$$failed" ]; then echo "failed shares of the tests:$$failed" >&2; exit 1; fi; \

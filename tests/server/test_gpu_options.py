@@ -1,13 +1,19 @@
 """Requests and commands that place layers: what is read, loaded again, and reported."""
 
+from dataclasses import replace
+
 import pytest
 
 from tests.server.test_pool import named, run
-from wgpu_backend.errors import DeviceLost
+from wgpu_backend.engine import placing
+from wgpu_backend.engine.loading import bundled
+from wgpu_backend.errors import DeviceLost, OutOfMemory
+from wgpu_backend.graph.capabilities import DeviceInfo
 from wgpu_backend.ml.placement import PlacementOptions
 from wgpu_backend.server.core.body import Fields
 from wgpu_backend.server.core.request import RequestError
 from wgpu_backend.server.core.state import make_gpu_options, read_gpu_options
+from wgpu_backend.server.worker.estimate import place_spec_model
 from wgpu_backend.server.worker.health import MOST_LOSSES, Health
 from wgpu_backend.server.worker.messages import (
     GpuOptions,
@@ -72,9 +78,29 @@ def test_a_retired_device_leaves_the_placement() -> None:
     assert (left.devices, left.placement.tensor_split) == (("a",), ())
 
 
+def test_a_model_is_planned_for_the_devices_that_are_left_or_does_not_fit_them(monkeypatch) -> None:
+    infos = {
+        name: DeviceInfo(name, name, kind="discrete", free_memory=free)
+        for name, free in (("a", 8 << 30), ("b", (512 << 20) + 500_000))
+    }
+    monkeypatch.setattr(placing, "find_devices", lambda names: [infos[n] for n in names])
+    everything = PlacementOptions("all", capped=True)
+    both = LoadSpec(str(bundled()), "a", num_ctx=64, devices=("a", "b"), placement=everything)
+    place_spec_model(apply_gpu_options(both, None, ["a", "b"]))
+    place_spec_model(apply_gpu_options(both, None, ["a"]))
+    needs = "does not fit with gpu_layers 'all': it needs .* of weights .*; free are b 512"
+    with pytest.raises(OutOfMemory, match=needs):
+        place_spec_model(apply_gpu_options(both, None, ["b"]))
+    as_fits = replace(both, placement=PlacementOptions(capped=True))
+    place_spec_model(apply_gpu_options(as_fits, None, ["b"]))
+
+
 def test_a_spec_reaches_the_worker_as_it_is() -> None:
     spec = LoadSpec("p", "a", devices=("a", "b"), placement=PlacementOptions("all", (1.0, 2.0)))
     assert from_plain(LoadSpec, to_plain(spec)) == spec
+    for flag in (None, False, True):
+        far = replace(spec, placement=PlacementOptions(op_offload=flag, kv_offload=False))
+        assert from_plain(LoadSpec, to_plain(far)) == far
 
 
 def test_the_device_that_an_error_names_counts_as_lost() -> None:
