@@ -1,15 +1,24 @@
 """Models with layers on two devices: the text of one device, for one request and for several."""
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 
 import wgpu_backend
 from tests.builders import Dims, tiny_model
 from tests.patience import PATIENCE
 from wgpu_backend.device.adapters import Devices
+from wgpu_backend.dtypes import F16
+from wgpu_backend.engine.language_model import LanguageModel
+from wgpu_backend.files.gguf.reader import open_gguf
+from wgpu_backend.ml.backend import Backend
+from wgpu_backend.ml.numpy_executor import NumpyExecutor
 from wgpu_backend.ml.placed_executor import PlacedExecutor
 from wgpu_backend.ml.placement import Placement
 from wgpu_backend.ops.sampling.host import SamplingOptions
 
+PARTED = Placement(("cpu", "vulkan:0"), (0, 1, 1), 0, 1)
 GREEDY = SamplingOptions(temperature=0.0)
 SEEDED = SamplingOptions(temperature=0.8, seed=5, repeat_penalty=1.3)
 PROMPTS = ([1, 2, 3, 4], [9, 8, 7], list(range(20, 60)))
@@ -52,6 +61,42 @@ def test_two_devices_write_the_text_of_one(path, wanted, layers):
     placed, *found = texts(path, placement=Placement(("cpu", "cpu#1"), layers, 0, 1))
     assert placed
     assert found == wanted
+
+
+def test_a_prompt_goes_in_several_passes_where_several_adapters_can_work_at_once(path):
+    prompt = [i % 90 for i in range(300)]
+
+    def passes(executor):
+        """The tokens of each pass of a prompt, and what it answers."""
+        with open_gguf(path) as file:
+            backend = Backend(file, executor)
+            backend.load()
+            with LanguageModel(backend, 512, F16) as model:
+                sizes = []
+                plain = model.runner.run
+
+                def run(works, *rest, **named):
+                    sizes.append(sum(len(work.tokens) for work in works))
+                    return plain(works, *rest, **named)
+
+                model.runner.run = run
+                [logits] = model.runner.prompt(0, prompt, model._logits, {}).wait()
+                portions = [model.runner.portion(n) for n in (1, 300, 600, 5000)]
+                return sizes, portions, logits, list(model.tokens(prompt, GREEDY, num_predict=4))
+
+    one, *wanted = passes(NumpyExecutor())
+    assert one == [256, 44]
+    assert wanted[0] == [256] * 4
+    two = PlacedExecutor([NumpyExecutor(), NumpyExecutor()], PARTED, tied=True)
+    sizes, portions, logits, tokens = passes(two)
+    assert sizes == [128, 128, 44]
+    assert portions == [128, 128, 256, 256]
+    np.testing.assert_allclose(logits, wanted[1], rtol=2e-4, atol=2e-5)
+    assert tokens == wanted[2]
+    # Two devices on one adapter take turns.
+    same = replace(PARTED, devices=("vulkan:0", "vulkan:0#1"))
+    assert (PARTED.is_parallel, same.is_parallel) == (True, False)
+    assert not Placement(("cpu", "vulkan:0"), (1, 1, 1), 0, 1).is_parallel
 
 
 @pytest.mark.gpu

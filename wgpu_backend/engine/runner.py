@@ -24,6 +24,7 @@ from wgpu_backend.errors import ContextError, ContextFull
 from wgpu_backend.graph.spec import Spec
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.executor import Array, Recorded, Result, write_inputs
+from wgpu_backend.ml.placed_executor import PlacedExecutor
 from wgpu_backend.ml.tensor import Tensor, leaf
 from wgpu_backend.nn.batch import Batch, BatchArrays, BatchShape, Work, all_input_specs
 from wgpu_backend.nn.kvcache.cache import Cache, GraphInputs
@@ -37,6 +38,10 @@ from wgpu_backend.ops.sampling.sampling import resolve_tokens
 CHUNK = 256
 # On a GPU, while no other sequence waits for its next token: weights are unpacked half as often.
 LONG_CHUNK = 512
+# A prompt on several adapters goes in so many passes, but none of fewer tokens than the second: one
+# adapter computes the second pass while another computes the first. Products of fewer rows would
+# lose more than that wins.
+PASSES, SHORT_CHUNK = 4, 128
 # Graphs are recorded for at least this many positions; fewer would not be faster.
 SHORTEST = 256
 # Chosen tokens that stay on the device: 8 for each of 32 sequences.
@@ -157,6 +162,9 @@ class Runner:
         self.chunk = chunk or (usual if model.causal else cache.positions)
         self.clock = Clock()
         self._executor = model.backend.executor
+        executor = self._executor
+        placed = isinstance(executor, PlacedExecutor) and executor.placement.is_parallel
+        self._parallel: bool = placed and model.causal
         spec = Spec.dense((TOKEN_SLOTS,), I32)
         self.token_slots = leaf(spec, self._executor.state(spec, "chosen tokens"))
         self._passes: dict[tuple[Hashable, BatchShape, Build, int], Pass] = {}
@@ -184,12 +192,19 @@ class Runner:
         self, sequence: int, tokens: Sequence[int], head: Head, extra: Mapping[str, Array]
     ) -> TimedResult:
         """Submit a prompt in chunks, without waiting for the last one; see `prefill`."""
+        step = self.portion(len(tokens))
         # At least one token is left for the last pass, since its logits choose the next token.
-        for start in range(0, len(tokens) - self.chunk, self.chunk):
-            part = tokens[start : start + self.chunk]
+        for start in range(0, len(tokens) - step, step):
+            part = tokens[start : start + step]
             self.run([Work(sequence, part, (0,))], NOTHING, {})
-        rest = tokens[(len(tokens) - 1) // self.chunk * self.chunk :]
+        rest = tokens[(len(tokens) - 1) // step * step :]
         return self.run([Work(sequence, rest, (len(rest) - 1,))], head, extra)
+
+    def portion(self, tokens: int) -> int:
+        """Return how many tokens one pass takes of a prompt that is alone."""
+        if not self._parallel:
+            return self.chunk
+        return min(self.chunk, max(SHORT_CHUNK, bucket(-(-tokens // PASSES))))
 
     @uninterrupted
     def run(

@@ -306,8 +306,10 @@ class TokenLoop:
         seated = self._running()
         pending = self._judging(seated, [self._pending(each) for each in seated])
         if self._shapes is None:
-            most = self._options.alone if len(pending) == 1 else 0
-            shares = step_shares(pending, most or self._options.budget)
+            most = self._options.budget
+            if len(pending) == 1:
+                most = min(self._options.alone or most, self._runner.portion(pending[0]))
+            shares = step_shares(pending, most)
         else:
             prompts = [min(p, e.pending_prompt) for p, e in zip(pending, seated, strict=True)]
             shares = steady_shares(prompts, pending, self._options.budget)
