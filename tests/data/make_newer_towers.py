@@ -89,8 +89,94 @@ def kimi_vl():
     return *kimi(), (*KIMI_NAMES, *KIMI_VL_NAMES), back, inputs, processor, published
 
 
-KINDS = {"kimi-k2.5": kimi_k25, "kimi-vl": kimi_vl}
 _TEXT = "language_model|lm_head"
+
+
+class Resampler(torch.nn.Module):
+    """Rows of MiniCPM-V by torch's own attention: the published code is not in transformers."""
+
+    def __init__(self, cols, inner, count):
+        super().__init__()
+        self.query = torch.nn.Parameter(torch.zeros(count, cols))
+        self.proj = torch.nn.Parameter(torch.zeros(cols, cols))
+        self.kv_proj = torch.nn.Linear(inner, cols, bias=False)
+        self.attn = torch.nn.MultiheadAttention(cols, max(cols // 128, 1), batch_first=True)
+        for name in ("ln_q", "ln_kv", "ln_post"):
+            setattr(self, name, torch.nn.LayerNorm(cols, eps=1e-6))
+
+    def forward(self, x, rows, columns):
+        values = self.ln_kv(self.kv_proj(x))
+        parts = []
+        for count, axis in ((columns, 1), (rows, 0)):
+            quarter = self.query.shape[1] // 4
+            angles = torch.outer(
+                torch.arange(count), 1 / 10000 ** (torch.arange(quarter) / quarter)
+            )
+            wave = torch.cat([angles.sin(), angles.cos()], 1)
+            shape = (rows, columns, 2 * quarter)
+            parts.append((wave[None] if axis else wave[:, None]).expand(shape))
+        places = torch.cat(parts, -1).reshape(1, rows * columns, -1)
+        queries = self.ln_q(self.query)[None].expand(len(x), -1, -1)
+        found, _ = self.attn(queries, values + places, values)
+        return self.ln_post(found) @ self.proj
+
+
+class MiniCPM(torch.nn.Module):
+    """SigLIP for pictures of any shape, which Idefics 2 also has, and a resampler."""
+
+    def __init__(self, config, cols, count):
+        super().__init__()
+        kind = tf.models.idefics2.modeling_idefics2.Idefics2VisionTransformer
+        self.vpm = kind._from_config(config, attn_implementation="eager").float().eval()
+        self.resampler = Resampler(cols, config.hidden_size, count)
+
+    def forward(self, pictures):
+        """Return the rows of pictures of one size."""
+        patch = self.vpm.config.patch_size
+        values = (torch.tensor(np.stack(pictures).astype(np.float32) / 255) - 0.5) / 0.5
+        rows, columns = (side // patch for side in values.shape[1:3])
+        mask = torch.ones(len(pictures), rows, columns, dtype=torch.bool)
+        x = self.vpm(values.permute(0, 3, 1, 2), patch_attention_mask=mask).last_hidden_state
+        made = self.resampler(x, rows, columns)
+        return made.reshape(-1, made.shape[-1])
+
+
+def minicpm_v():
+    """A picture of 70 x 41 with slices of about 28 x 28: 3 x 2 of them, each 35 x 21 ... 28."""
+    vision = {
+        "hidden_size": WIDTH, "intermediate_size": INNER, "num_hidden_layers": 2,
+        "num_attention_heads": HEADS, "image_size": 35, "patch_size": 7, "layer_norm_eps": 1e-3,
+        "hidden_act": "gelu_pytorch_tanh",
+    }  # fmt: skip
+    count = 3
+    model = MiniCPM(tf.Idefics2VisionConfig(**vision), COLS, count).eval()
+    shapes = {k: tuple(v.shape) for k, v in model.state_dict().items() if "position_ids" not in k}
+    made = make_weights(shapes)
+    model.load_state_dict({k: torch.tensor(v) for k, v in made.items()}, strict=False)
+    shown = Image.fromarray(picture(*SIZE))
+    # ceil(41 * 70 / 28^2) = 4, so 3, 4 or 5 slices; 2 x 2 and 1 x 3 are 1.71 and 1.76 apart from
+    # 70 / 41 as ratios: 2 to 1 is not among them, and 1 x 3 is further in logarithms.
+    whole = np.asarray(shown.resize((35, 21), Image.Resampling.BICUBIC))
+    refined = np.asarray(shown.resize((70, 42), Image.Resampling.BICUBIC))
+    slices = [refined[i : i + 21, j : j + 35] for i in (0, 21) for j in (0, 35)]
+    with torch.no_grad():
+        rows = torch.cat([model([whole]), model(slices)]).numpy()
+    row = "<slice>" + "<unk>" * count + "</slice>"
+    facts = {
+        "config": {"architectures": ["MiniCPMV"], "version": 2.6, "hidden_size": COLS,
+                   "vision_config": vision},
+        "processor": {"scale_resolution": 28, "max_slice_nums": 9},
+        "text": f"<image_id>0</image_id><image>{'<unk>' * count}</image>{row * 2}\n{row * 2}",
+        "shapes": {k: list(v) for k, v in shapes.items()},
+    }  # fmt: skip
+    return rows, facts
+
+
+KINDS = {
+    "kimi-k2.5": lambda: record(*kimi_k25()),
+    "kimi-vl": lambda: record(*kimi_vl()),
+    "minicpm-v": minicpm_v,
+}
 
 
 @torch.no_grad()
@@ -118,7 +204,7 @@ def record(config, kind, published, back, inputs, processor, more):
 def main(path):
     arrays, facts = {}, {}
     for name, make in KINDS.items():
-        arrays[name], facts[name] = record(*make())
+        arrays[name], facts[name] = make()
     whole = json.dumps(facts, separators=(",", ":")).encode()
     np.savez_compressed(path, facts=np.frombuffer(whole, np.uint8), **arrays)
 

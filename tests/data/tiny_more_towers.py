@@ -114,6 +114,141 @@ K("kimi-vl", "Kimi_K25ForConditionalGeneration", kimi_config, lambda t, _: KimiV
   mtmd=False)  # fmt: skip
 
 
+CPM = ["<image>", "</image>", "<slice>", "</slice>", "<image_id>", "</image_id>", "<row>"]
+
+
+def cpm_config():
+    from transformers import Qwen2Config
+
+    words = tiny.text(rms_norm_eps=1e-6)
+    del words["head_dim"]
+    return Qwen2Config(**words)
+
+
+K("minicpm-v", "Qwen2ForCausalLM", cpm_config, None, CPM, {}, "(<image>./</image>)", CPM[6])
+
+
+def write_mmproj(model, path):
+    """Write a tower as llama.cpp's converter for MiniCPM-V does, which swaps two names."""
+    import gguf
+
+    writer = gguf.GGUFWriter(path, "clip")
+    config = model.vpm.config
+    for name in ("has_vision_encoder", "has_minicpmv_projector", "use_gelu"):
+        writer.add_bool(f"clip.{name}", True)
+    writer.add_bool("clip.has_text_encoder", False)
+    writer.add_string("clip.projector_type", "resampler")
+    writer.add_int32("clip.minicpmv_version", 3)
+    writer.add_uint32("clip.minicpmv_query_num", len(model.resampler.query))
+    for name, value in (
+        ("image_size", 448), ("patch_size", config.patch_size), ("projection_dim", 0),
+        ("embedding_length", config.hidden_size), ("block_count", config.num_hidden_layers),
+        ("feed_forward_length", config.intermediate_size),
+        ("attention.head_count", config.num_attention_heads),
+    ):  # fmt: skip
+        writer.add_uint32(f"clip.vision.{name}", value)
+    writer.add_float32("clip.vision.attention.layer_norm_epsilon", config.layer_norm_eps)
+    for name in ("image_mean", "image_std"):
+        writer.add_array(f"clip.vision.{name}", [0.5] * 3)
+    for name, value in model.state_dict().items():
+        values = value.float().numpy()
+        if "in_proj_" in name:
+            for part, each in zip("qkv", np.split(values, 3), strict=True):
+                writer.add_tensor(name.replace("in_proj_", f"{part}."), each)
+            continue
+        if name == "resampler.proj":
+            name, values = "resampler.proj.weight", np.ascontiguousarray(values.T)
+            writer.add_tensor("resampler.pos_embed_k", np.zeros((4900, len(values)), np.float32))
+        for old, new in (
+            ("vpm.", "v."), ("encoder.layers", "blk"), ("embeddings.", ""), ("kv_proj", "kv"),
+            ("out_proj", "out"), ("_proj", ""), ("self_attn.", "attn_"), ("layer_norm", "ln"),
+            ("post_layernorm", "post_ln"), ("mlp.fc1", "ffn_down"), ("mlp.fc2", "ffn_up"),
+            ("embedding", "embd"),
+        ):  # fmt: skip
+            name = name.replace(old, new)
+        writer.add_tensor(name, values)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+def cut(image):
+    """Return the pictures that the published rule makes of the two tiny ones, and the text."""
+    # 400 x 250 pixels need no slices; 600 x 900 have ceil(2.69) = 3, in 2 to 4: 1 x 2 is nearest.
+
+    def resize(width, height):
+        return np.asarray(image.resize((width, height), BICUBIC))
+
+    row = f"{CPM[0]}{CPM[6] * 4}{CPM[1]}"
+    if image.size == (400, 250):
+        return [resize(560, 350)], [], row
+    refined = resize(518, 784)
+    line = f"{CPM[2]}{CPM[6] * 4}{CPM[3]}"
+    return [resize(364, 546)], [refined[:392], refined[392:]], f"{row}{line}\n{line}"
+
+
+def make_cpm(folder, seed):
+    """Make MiniCPM-V: its published code is not in transformers, its parts are."""
+    import torch
+    import transformers as tf
+    from make_newer_towers import MiniCPM, make_weights
+    from PIL import Image
+    from safetensors.torch import save_file
+
+    kind = tiny.KINDS["minicpm-v"]
+    text = tiny.build(kind, seed)
+    config = tf.Idefics2VisionConfig(
+        hidden_size=VD, intermediate_size=VFF, num_hidden_layers=3, num_attention_heads=VH,
+        image_size=980, patch_size=14, layer_norm_eps=1e-6,
+    )  # fmt: skip
+    tower = MiniCPM(config, 128, 4).eval()
+    made = make_weights({k: tuple(v.shape) for k, v in tower.state_dict().items()})
+    tower.load_state_dict({k: torch.tensor(v) for k, v in made.items()})
+    hf, tokenizer = folder / "hf", tiny.tokenizer(kind)
+    text.save_pretrained(hf)
+    tokenizer.save_pretrained(hf)
+    tiny.convert(kind, str(hf), str(folder / "model.gguf"), False)
+    write_mmproj(tower, folder / "mmproj.gguf")
+    words = {f"llm.{k}": v.clone() for k, v in text.state_dict().items()}
+    save_file(words | tower.state_dict(), hf / "model.safetensors", {"format": "pt"})
+    settings = json.loads((hf / "config.json").read_text())
+    settings |= {"architectures": ["MiniCPMV"], "version": 2.6, "query_num": 4,
+                 "vision_config": json.loads(config.to_json_string())}  # fmt: skip
+    (hf / "config.json").write_text(json.dumps(settings))
+    arrays, prompts, greedy = {}, {}, {}
+    shown = [Image.fromarray(tiny.picture(i, size, seed))
+             for i, size in enumerate(((400, 250), (600, 900)))]  # fmt: skip
+    for i, image in enumerate(shown):
+        image.save(folder / f"picture{i}.png")
+    for count in (1, 2):
+        prompt = kind.text.format(*[kind.place] * count, *[""] * 8)
+        prompts[count] = whole = prompt
+        rows = []
+        for number, image in enumerate(shown[:count]):
+            first, slices, spelled = cut(image)
+            rows += [tower(first), *([tower(slices)] if slices else [])]
+            spelled = f"{CPM[4]}{number}{CPM[5]}{spelled}"
+            whole = whole.replace(kind.place, spelled, 1)
+        ids = tokenizer(whole, return_tensors="pt")["input_ids"]
+        media = ids[0] == tiny.tok(kind, CPM[6])
+        rows = torch.cat(rows)
+        tokens = []
+        for step in range(16):
+            x = text.get_input_embeddings()(ids)
+            x[0, : len(media)][media] = rows
+            logits = text(inputs_embeds=x, use_cache=False).logits[0]
+            if not step:
+                found = {"input_ids": ids[0], "media": media, "embeds": rows, "logits": logits}
+                arrays |= {f"p{count}.{k}": v.numpy() for k, v in found.items()}
+            tokens.append(int(logits[-1].argmax()))
+            ids = torch.cat([ids, torch.tensor([[tokens[-1]]])], 1)
+        greedy[count] = tokens
+    np.savez_compressed(folder / "reference.npz", **arrays)
+    (folder / "greedy.json").write_text(json.dumps(greedy))
+    (folder / "reference.json").write_text(json.dumps({"prompts": prompts}))
+
+
 def write_greedy(name, folder, seed):
     """Write the tokens that transformers chooses after the prompts."""
     import torch
@@ -129,6 +264,14 @@ if __name__ == "__main__":
     # Transformers cannot load the folders of those that it does not have.
     reloads = tiny.reloads
     tiny.reloads = lambda kind, *rest: "-" if kind.name == "kimi-vl" else reloads(kind, *rest)
+    if "minicpm-v" in sys.argv:
+        import torch
+
+        tiny.libs()
+        (made := Path(sys.argv[3])).mkdir(parents=True, exist_ok=True)
+        with torch.no_grad():
+            make_cpm(made, 0)
+        sys.exit()
     code = tiny.main()
     if sys.argv[1] == "make" and not code:
         seed = sys.argv[sys.argv.index("--seed") + 1] if "--seed" in sys.argv else 0

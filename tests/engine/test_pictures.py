@@ -20,7 +20,15 @@ from tests.models.test_vision_towers import (
 )
 from tests.models.towers import write_mmproj
 from tests.patience import until
-from wgpu_backend.engine.media import STAND_IN, Illustrations, Inserted, Placed, Run, place
+from wgpu_backend.engine.media import (
+    STAND_IN,
+    Illustrations,
+    Inserted,
+    Placed,
+    Run,
+    TowerRules,
+    place,
+)
 from wgpu_backend.engine.towers import Graphs, Speeds, Towers
 from wgpu_backend.errors import (
     ContextFull,
@@ -32,7 +40,7 @@ from wgpu_backend.errors import (
 )
 from wgpu_backend.ml.numpy_executor import NumpyPausableRun
 from wgpu_backend.nn.batch import Work
-from wgpu_backend.nn.tower import Rows
+from wgpu_backend.nn.tower import NUMBER_MARK, Rows, make_media
 from wgpu_backend.nn.transformer import EMBEDDINGS
 
 RED = np.full((40, 30, 3), (250, 10, 10), np.uint8)
@@ -343,6 +351,15 @@ def test_results_of_tools_are_texts_with_markers():
     assert "<image>" in markers
     assert numbers == [0, 1]
     assert [shown.parts[number].source for number in numbers] == [b"1", b"2"]
+
+
+def test_a_layout_has_the_number_of_its_picture(model):
+    media = [make_media({}, [f"<{NUMBER_MARK}>", Rows(count)]) for count in (1, 2)]
+    rules = TowerRules("<image>", ("", ""), True)
+    prompt = place(
+        "a <image> b <image>", [(each, rules) for each in media], model.tokenizer, ["<image>"]
+    )
+    assert model.tokenizer.decode([t for t in prompt.tokens if t < STAND_IN]) == "a <0> b <1>"
 
 
 def test_place_needs_as_many_markers_as_pictures(model):

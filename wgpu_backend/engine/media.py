@@ -22,7 +22,7 @@ from wgpu_backend.engine.prompt import Prompter
 from wgpu_backend.errors import OptionError
 from wgpu_backend.nn.batch import Span, Work
 from wgpu_backend.nn.rope import POSITIONS
-from wgpu_backend.nn.tower import Media, Rows, Tower
+from wgpu_backend.nn.tower import NUMBER_MARK, Media, Rows, Tower
 from wgpu_backend.nn.transformer import EMBEDDINGS
 from wgpu_backend.text.tokenizer import Tokenizer
 
@@ -177,7 +177,8 @@ def place(
 
     # The text between rows is tokenized in one piece, with the control tokens around the rows.
     waiting = pieces[0]
-    for (media, tower), marker, after in zip(prepared, pieces[1::2], pieces[2::2], strict=True):
+    found = zip(prepared, pieces[1::2], pieces[2::2], strict=True)
+    for number, ((media, tower), marker, after) in enumerate(found):
         runs: list[Run] = []
         stand_ins = make_stand_ins(media)
         is_whole = bool(media.markers) or marker == tower.placeholder
@@ -186,7 +187,7 @@ def place(
         first = 0
         for part in media.layout:
             if isinstance(part, str):
-                waiting += part
+                waiting += part.replace(NUMBER_MARK, str(number))
                 continue
             encode(waiting)
             waiting = ""

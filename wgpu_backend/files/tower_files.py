@@ -118,9 +118,9 @@ def _list_widths(file: GGUFFile) -> list[int]:
     """Return the columns that the rows of an mmproj file may have."""
     wide = [f"{part}.projection_dim" for part in ("vision", "audio")]
     widths = [file.config.uint(key) for key in wide if key in file.config]
-    # In LLaVA's files the key has another width than the rows.
-    last = file.tensors.get("mm.2.weight")
-    return [*widths, last.shape[0]] if last is not None else widths
+    # In files of LLaVA and MiniCPM-V the key has another width than the rows.
+    last = [file.tensors.get(name) for name in ("mm.2.weight", "resampler.proj.weight")]
+    return [*filter(None, widths), *(each.shape[0] for each in last if each is not None)]
 
 
 def _list_needed(text: GGUFFile) -> list[int]:

@@ -29,6 +29,8 @@ from wgpu_backend.nn.module import FileModule, Module
 Array = NDArray[Any]
 M = TypeVar("M", bound=Module)
 Grid = tuple[int, int, int]
+NUMBER_MARK = "\ue000number\ue000"
+"""In texts of a layout: the number of the picture in its prompt, from 0 on."""
 
 
 @dataclass(frozen=True, slots=True)

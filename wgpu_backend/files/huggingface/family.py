@@ -29,7 +29,7 @@ _NUMBER = re.compile(r"(?<=\.)\d+(?=\.|$)")
 _USELESS = re.compile(
     r"rotary_emb\.inv_freq$|position_ids$|\.attn\.(masked_)?bias$|\.attention\.(masked_)?bias$"
     r"|^(model\.)?(vision|visual|audio|multi_modal|connector\.|image_newline$|embed_vision)"
-    r"|vision_tower|^pooler\.|mm_projector"
+    r"|vision_tower|^pooler\.|mm_projector|^vpm\.|^resampler\."
 )
 _SCANS = (".A_log", ".D")
 _ALIASES = (
@@ -75,7 +75,7 @@ class Family:
     names: ClassVar[Names]
     prefixes: ClassVar[tuple[str, ...]] = (
         "language_model.model.", "model.language_model.", "language_model.", "model.text_model.",
-        "model.",
+        "llm.model.", "llm.", "model.",
     )  # fmt: skip
     left_out: ClassVar[tuple[str, ...]] = ()
     """Keys of other families that this one omits."""
@@ -354,6 +354,13 @@ _TEXT_CLASSES = {
     "qwen3": "Qwen3ForCausalLM",
     "qwen3_moe": "Qwen3MoeForCausalLM",
 }
+# The language model of a version of MiniCPM-V, whose settings have no section of their own.
+_MINICPM_CLASSES = {
+    "2.5": "LlamaForCausalLM",
+    "2.6": "Qwen2ForCausalLM",
+    "4.0": "LlamaForCausalLM",
+    "4.5": "Qwen3ForCausalLM",
+}
 # What transformers takes for settings that published files of LLaVA leave out.
 _TEXT_DEFAULTS: dict[str, dict[str, object]] = {
     "llama": {
@@ -381,6 +388,8 @@ def find_family(settings: Settings) -> Family:
     known = families()
     # Models of several modes have the language model's settings in a section of their own.
     inner = settings.section("text_config")
+    if "MiniCPMV" in names:
+        names = [_MINICPM_CLASSES.get(str(settings.value("version")), "MiniCPMV")]
     if set(names) & _WRAPPERS:
         asked = inner.text("model_type", default="llama")
         names, usual = [_TEXT_CLASSES.get(asked, asked)], _TEXT_DEFAULTS.get(asked, {})

@@ -53,7 +53,9 @@ _HARMLESS = frozenset((
     "vision_end_token_id", "vision_start_token_id", "vocab_size",
     # Settings of towers and their projectors, which `tower.TowerFamily` reads.
     "downsample_ratio", "image_end_token_id", "image_grid_pinpoints", "image_seq_length",
-    "media_placeholder_token_id", "projection_hidden_size", "projection_layer_norm_eps",
+    "query_num", "version", "slice_config", "slice_mode", "use_image_id", "image_feature_size",
+    "drop_vision_last_layer", "vision_batch_size", "media_placeholder_token_id",
+    "projection_hidden_size", "projection_layer_norm_eps",
     "image_start_token_id", "multimodal_projector_bias", "projector_hidden_act", "scale_factor",
     "spatial_merge_size", "video_end_token_id", "video_start_token_id", "vision_feature_layer",
     "vision_feature_select_strategy",
