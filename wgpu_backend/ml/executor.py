@@ -96,7 +96,7 @@ class Recorded(Protocol):
 class Submitted(Protocol):
     """A part of a run that was submitted."""
 
-    def wait(self) -> None:
+    def wait(self) -> object:
         """Wait until the device has run it."""
         ...
 
@@ -326,3 +326,71 @@ def require_turns(turns: Sequence[Mapping[str, Array]], count: int) -> None:
     """
     if not 1 <= count <= len(turns):
         raise ContextError(f"replays: {count} at once, the graph was recorded for {len(turns)}")
+
+
+class WholePausable:
+    """A graph of a device that only runs graphs whole, in the shape of a `Pausable`.
+
+    Attributes
+    ----------
+    costs : list of (str, int)
+        One entry, for the whole graph.
+    """
+
+    def __init__(self, recorded: Recorded) -> None:
+        self._recorded = recorded
+        launches = [node.launch for node in recorded.scheduled if node.launch is not None]
+        self.costs: Sequence[Cost] = [("graph", sum(map(estimate_cost, launches)))]
+
+    def begin(self, inputs: Mapping[str, Array]) -> WholeRun:
+        """Begin a run with these named inputs."""
+        return WholeRun(self._recorded, inputs)
+
+    def close(self) -> None:
+        """Release the memory of the runs."""
+        self._recorded.close()
+
+
+class WholeRun:
+    """A run of a `WholePausable`.
+
+    Attributes
+    ----------
+    done : int
+        1 once it was submitted, before that 0.
+    """
+
+    def __init__(self, recorded: Recorded, inputs: Mapping[str, Array]) -> None:
+        self.done = 0
+        self._recorded: Recorded | None = recorded
+        self._inputs = inputs
+        self._result: _Once | None = None
+
+    def advance(self, count: int) -> Submitted:
+        """Submit the graph."""
+        self._result = _Once(require_under_way(self._recorded).run(self._inputs))
+        self.done = count
+        return self._result
+
+    def result(self) -> Result:
+        """Return the outputs on their way to the host, once the graph was submitted."""
+        require_ended(self.done, 1)
+        assert self._result is not None
+        return self._result
+
+    def close(self) -> None:
+        """End the run; calling it again is harmless."""
+        self._recorded = None
+
+
+class _Once:
+    """Outputs that may be waited for again."""
+
+    def __init__(self, result: Result) -> None:
+        self._result = result
+        self._arrays: list[Array] | None = None
+
+    def wait(self) -> list[Array]:
+        if self._arrays is None:
+            self._arrays = self._result.wait()
+        return self._arrays

@@ -136,6 +136,27 @@ def test_a_stage_alone_has_states_weights_and_results_that_stay(stage):
     assert stage.cache_nbytes() == {}
 
 
+def test_a_graph_that_others_may_interrupt_runs_whole(stage):
+    """As a tower's does on the last device of a placed model."""
+    with Context(stage) as context:
+        x = context.input("x", (3, 4))
+        parts = context.record_pausable(x.add(x).mul(x))
+        [(_, cost)] = parts.costs
+        assert cost > 0
+        values = np.arange(12, dtype="f4").reshape(3, 4)
+        for _ in range(2):
+            run = parts.begin({"x": values})
+            with pytest.raises(ContextError, match="0 of 1 dispatches"):
+                run.result()
+            run.advance(1).wait()
+            assert run.done == len(parts.costs)
+            np.testing.assert_array_equal(run.result().wait()[0], 2 * values**2)
+            run.close()
+        with pytest.raises(ContextError, match="the run was closed"):
+            run.advance(1)
+        parts.close()
+
+
 def test_several_runs_are_under_way_and_answered_in_order(stage):
     with Context(stage) as ctx:
         recorded = ctx.record(ctx.input("given", (3,)) + 1.0)

@@ -25,7 +25,15 @@ from wgpu_backend.graph.node import Node, Storage
 from wgpu_backend.graph.schedule import schedule
 from wgpu_backend.graph.spec import Spec
 from wgpu_backend.kernels import runs
-from wgpu_backend.ml.executor import Array, Executor, Pairs, Pieces, lasting_nodes, weight_values
+from wgpu_backend.ml.executor import (
+    Array,
+    Executor,
+    Pairs,
+    Pieces,
+    WholePausable,
+    lasting_nodes,
+    weight_values,
+)
 from wgpu_backend.ml.placed_executor import PlacedExecutor
 from wgpu_backend.ml.wgpu.dispatch import kernels
 from wgpu_backend.ml.wgpu.executor import WgpuExecutor
@@ -110,6 +118,10 @@ class DryRunExecutor:
                     self._seen.add(kernel.shader)
                     self._found(kernel.shader)
         return recorded
+
+    def record_pausable(self, outputs: Sequence[Node]) -> WholePausable:
+        """Report the shaders of a graph."""
+        return WholePausable(self.record(outputs))
 
     def plan(
         self, outputs: Sequence[Node], times: int = 1, unread: Sequence[Node] = ()

@@ -38,6 +38,7 @@ from wgpu_backend.ml.executor import (
     Pairs,
     Pieces,
     Result,
+    WholePausable,
     join_pieces,
     require_turns,
     write_inputs,
@@ -499,6 +500,10 @@ class StageExecutor:
     ) -> StageRecorded:
         """Have the stage record a graph for running."""
         return StageRecorded(self, outputs, shared=shared, times=times, read=read, unread=unread)
+
+    def record_pausable(self, outputs: Sequence[Node]) -> WholePausable:
+        """Have the stage record a graph, which it runs whole."""
+        return WholePausable(self.record(outputs))
 
     def copy(self, pairs: Pairs) -> None:
         """Copy dense tensors on the stage, each into one of the same size."""
