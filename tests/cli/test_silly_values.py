@@ -30,7 +30,7 @@ WRONG = {
     "n_gpu_layers": (*(value for value in NO_COUNT if value != "9" * 20), "some"),
     "tensor_split": (*NO_NUMBER, "1,,2", "0,0", "1,-1", "1,nan", "1,inf", ","),
     "main_gpu": (*NO_COUNT, "9"), "split_mode": ("", "row", "layers", *NO_TEXT),
-    "cluster": ("", *NO_TEXT),
+    "cluster": ("", *NO_TEXT), "stages": (*NO_COUNT, "0", "3"),
     "type": ("", "q9", "f8", *NO_TEXT),
     "format": (*NO_FILE, "teapot", "text.txt", *NO_TEXT),
     "grammar": (*NO_FILE, "no.gbnf", "text.txt"),
