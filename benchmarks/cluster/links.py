@@ -18,6 +18,8 @@ class Link:
     ----------
     delay : float
         Seconds that data take in each direction.
+    host : str
+        Address of the interface where it listens.
 
     Attributes
     ----------
@@ -25,13 +27,13 @@ class Link:
         Where it listens.
     """
 
-    def __init__(self, to: Address, delay: float = 0.0) -> None:
+    def __init__(self, to: Address, delay: float = 0.0, host: str = "127.0.0.1") -> None:
         self.to, self.delay = to, delay
         self._open = threading.Event()
         self._open.set()
         self._sockets: set[socket.socket] = set()
         self._lock = threading.Lock()
-        self._server = socket.create_server(("127.0.0.1", 0))
+        self._server = socket.create_server((host, 0))
         self.address: Address = self._server.getsockname()[:2]
         self._threads: list[threading.Thread] = []
         self._accepting = self._start(self._accept)

@@ -71,9 +71,14 @@ def generate(port, body):
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_the_commands_of_the_page_serve_a_model(started, short_folder):
+@pytest.mark.parametrize("stages", [1, 2])
+def test_the_commands_of_the_page_serve_a_model(started, short_folder, stages):
     page = (ROOT / "docs" / "cluster.md").read_text("utf-8")
-    head, node, serve = re.findall(r"```sh\n(.*?)```", page, re.DOTALL)[1].splitlines()
+    blocks = re.findall(r"```sh\n(.*?)```", page, re.DOTALL)
+    head, node, serve = blocks[1].splitlines()
+    if stages == 2:
+        serve = blocks[2].strip()
+        assert "--stages 2" in serve
     port, own = free_port(), 20000 + os.getpid() % 9000
     small = " --block --num-cpus 1 --object-store-memory 80000000 --disable-usage-stats"
     at = [line.replace("HOST", "127.0.0.1").replace("6379", str(port)) for line in (head, node)]
@@ -86,3 +91,7 @@ def test_the_commands_of_the_page_serve_a_model(started, short_folder):
     body = {"model": "story", "prompt": "Once upon", "stream": False}
     body["options"] = {"num_predict": 8, "temperature": 0}
     assert generate(own, body)["response"].startswith("Once upon a time")
+    if stages == 2:
+        with urllib.request.urlopen(f"http://127.0.0.1:{own}/props?model=story") as found:
+            placed = json.load(found)["placement"]
+        assert re.search(r"cpu: embedding, layers 0-\d; cpu@.*: layers \d-5, output", placed)

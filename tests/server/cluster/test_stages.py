@@ -19,6 +19,7 @@ from tests.ml.test_recorded import SHAPES, outputs_of
 from tests.patience import PATIENCE
 from tests.placing import placement
 from wgpu_backend import __version__
+from wgpu_backend.device.adapters import Devices
 from wgpu_backend.dtypes import F16, F32, Q8_0
 from wgpu_backend.errors import BackendError, ContextError, DeviceLost, ModelError, WorkerLost
 from wgpu_backend.files.gguf.reader import open_gguf
@@ -434,3 +435,12 @@ def test_a_link_that_is_down_for_too_long_is_an_error(path, node):
                 list(model.tokens(PROMPTS[1], GREEDY, num_predict=12))
     finally:
         between.close()
+
+
+@pytest.mark.gpu
+def test_an_adapter_is_a_stage_too(path, node):
+    name = Devices()[0].id
+    wanted = texts(path, device=name)[0]
+    spec = stage_spec(node, [path], device=name, id=f"{name}@second")
+    placed = Placement((name, spec.id), (0, 0, 1), 0, 1)
+    assert texts(path, placement=placed, openers={spec.id: partial(open_stage, spec)})[0] == wanted

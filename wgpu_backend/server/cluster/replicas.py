@@ -35,8 +35,10 @@ OpenReplica = Callable[[int], WorkerModel]
 WAIT_SECONDS = 60.0
 # Tokens of a block of a prompt, and the blocks of a replica that the router remembers.
 BLOCK, MOST_BLOCKS = 32, 1 << 16
-# Seconds between attempts to open a replica again.
+# Seconds between attempts to open a replica again; the first ones while its node does not answer,
+# which costs nothing to ask.
 PAUSES = (0.5, 1.0, 2.0, 4.0)
+_UNANSWERED = 1
 MOST_MEDIA = 256
 
 
@@ -359,11 +361,15 @@ class ClusterModel:
         while not self._closed.wait(self._pauses[0] / 2):
             if not replica.is_up:
                 self._closed.wait(self._pauses[min(tries, len(self._pauses) - 1)])
-                tries = 0 if self._renew(replica) else tries + 1
+                error = self._renew(replica)
+                tries = 0 if error is None else tries + 1
+                if isinstance(error, WorkerLost):
+                    tries = min(tries, _UNANSWERED)
             if self._engine is not None:
                 self._engine.run_waiting()
 
-    def _renew(self, replica: Replica) -> bool:
+    def _renew(self, replica: Replica) -> BackendError | None:
+        """Open a replica again; return the error if that fails."""
         old, replica.model = replica.model, None
         if old is not None:
             old.close()
@@ -373,13 +379,13 @@ class ClusterModel:
                 made.set_lora_scales(self._scales)
         except BackendError as error:
             _LOG.warning("%s: replica %d: %s", self.name, replica.number, error)
-            return False
+            return error
         if self._closed.is_set():
             made.close()
-            return False
+            return None
         replica.prefixes, replica.model = Prefixes(), made
         _LOG.info("%s: replica %d is open again", self.name, replica.number)
-        return True
+        return None
 
     def _any(self) -> tuple[Replica, WorkerModel]:
         """Return the replica with the fewest requests of this kind."""

@@ -124,6 +124,33 @@ def run_server(options: ServeOptions, settings: ModelSettings) -> None:
     _run(app, sockets)
 
 
+def make_asgi_app(
+    settings: ModelSettings, parallel: int | None = None, *, allow_anyone: bool = False
+) -> ASGIApp:
+    """Make a server without addresses, for Ray Serve, which has its own.
+
+    Without a key and `allow_anyone`, only requests to the name ``localhost`` are answered.
+
+    Parameters
+    ----------
+    parallel : int or None
+        Parallel answers of each model.
+    allow_anyone : bool
+        Answer other machines without an API key.
+    """
+    _require_libraries()
+    from wgpu_backend.server.app import make_app
+
+    is_open = allow_anyone or bool(AddressOptions().keys)
+    address = AddressOptions(host="0.0.0.0" if is_open else "127.0.0.1")
+    options = ServeOptions(
+        address, DefaultModelOptions(), EngineOptions(), ApiOptions(), {},
+        allow_anyone=allow_anyone, parallel=parallel,
+    )  # fmt: skip
+    checked = options.settings()
+    return make_app(_make_settings(options, settings, _find_devices(options, settings), checked))
+
+
 def _require_libraries() -> None:
     try:
         for name in ("uvicorn", "wgpu_backend.server.app"):
