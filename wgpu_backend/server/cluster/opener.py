@@ -215,7 +215,8 @@ class ClusterOpener:
             )
             for budget, (facts, found) in zip(budgets[1:], each[1:], strict=True)
         )  # fmt: skip
-        return PipelineSpec(share_layers(sizes, budgets), stages)
+        shared = share_layers(sizes, budgets)
+        return PipelineSpec(shared.devices, shared.layers, stages)
 
     def _start(self, name: str, spec: LoadSpec, there: LoadSpec, facts: NodeFacts) -> WorkerModel:
         """Open a model in a worker on a node."""

@@ -78,12 +78,18 @@ class PipelineSpec:
 
     Parameters
     ----------
-    placement : Placement
-        The device of each layer; all but the first one are stages.
+    devices, layers
+        As of `Placement`; all devices but the first are stages.
     """
 
-    placement: Placement
+    devices: tuple[str, ...]
+    layers: tuple[int, ...]
     stages: tuple[StageSpec, ...]
+
+    @property
+    def placement(self) -> Placement:
+        """The device of each layer."""
+        return Placement(self.devices, self.layers, 0, len(self.devices) - 1)
 
 
 @dataclass(frozen=True, slots=True)
