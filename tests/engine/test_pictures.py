@@ -4,6 +4,7 @@ import gc
 import shutil
 import weakref
 from itertools import pairwise
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -19,12 +20,14 @@ from tests.models.test_vision_towers import (
     qwen_weights,
 )
 from tests.models.towers import write_mmproj
-from tests.patience import until
+from tests.patience import PATIENCE, until
+from wgpu_backend.engine.batching.loop import TokenLoop
 from wgpu_backend.engine.media import (
     STAND_IN,
     Illustrations,
     Inserted,
     Placed,
+    Prompt,
     Run,
     TowerRules,
     place,
@@ -558,6 +561,67 @@ def test_pieces_on_a_gpu_give_the_same_bits(folder, smallest_pieces):
             alone = model.generate("the in an", raw=True, options=GREEDY, num_predict=100)
             submit(engine, prompt.tokens, 2, prompt.placed).result()
             assert stream.result().text == alone
+
+
+@pytest.mark.gpu
+def test_a_deterministic_engine_gives_the_same_bits_in_company(folder, full):
+    """Log probabilities of requests with pictures and without, alone and together."""
+    where = {"device": full.info, "num_parallel": 8, "kv_dtype": "f32"}
+    how = {"deterministic": True, "batch_tokens": 64, "prefix_cache": False}
+    with wb.load(folder / "model.gguf", **where) as model:
+        prompts = [
+            model._raw_prompt(TEXT, [RED, BLUE]),
+            model._raw_prompt("in <__media__> the", [BLUE]),
+            *(Prompt(model.prompter.raw(text)) for text in ("the in an", "on " * 40, "the")),
+        ]
+
+        def ask(engine, number):
+            prompt, options = prompts[number], {"seed": number, "temperature": 1.0}
+            fields = {"placed": prompt.placed, "options": options, "max_tokens": 5, "logprobs": 2}
+            return engine.submit(wb.Request.of(prompt.tokens, ignore_eos=True, **fields))
+
+        def found(asked):
+            [choice] = asked.result(PATIENCE).choices
+            return choice.tokens, [each.logprob for each in choice.logprobs]
+
+        with wb.Engine(model, **how) as engine:
+            alone = [found(ask(engine, number)) for number in range(len(prompts))]
+            together = [ask(engine, number) for number in (3, 0, 2, 1, 4, 0, 1)]
+            for number, asked in zip((3, 0, 2, 1, 4, 0, 1), together, strict=True):
+                assert found(asked) == alone[number]
+        # Its tokens are those of the pictures.
+        with wb.Engine(model) as engine:
+            assert [found(ask(engine, number))[0] for number in (0, 1)] == [
+                tokens for tokens, _ in alone[:2]
+            ]
+        # Four rows of a picture attend to each other.
+        with (
+            wb.Engine(model, deterministic=True, batch_tokens=3, num_parallel=2) as engine,
+            pytest.raises(OptionError, match=r"batch_tokens: 3 .*4 rows .*with 4 at least"),
+        ):
+            ask(engine, 1)
+
+
+def test_a_pass_of_fixed_shape_has_room_for_whole_pictures(model):
+    """A picture that the rest of the pass has no room for waits for the next one."""
+
+    def whole(budget, *given):
+        loop = SimpleNamespace(_shapes=True, _options=SimpleNamespace(budget=budget))
+        seated = [
+            SimpleNamespace(sent=sent, ahead=0, inserted=inserted) for sent, _, inserted in given
+        ]
+        planned = TokenLoop._whole_runs(loop, seated, [share for _, share, _ in given])
+        places = {id(each): place for place, each in enumerate(seated)}
+        return {places[id(each)]: count for each, count in planned}
+
+    tower = SimpleNamespace(is_causal=False)
+    picture = Inserted([Placed(None, tower, [Run(10, 0, Rows(6))])], 8, turns=False)
+    assert picture.longest == 6
+    assert whole(12, (0, 4, None), (10, 4, picture), (0, 4, None)) == {0: 4, 1: 6, 2: 2}
+    assert whole(9, (0, 4, None), (10, 4, picture), (0, 1, None)) == {0: 4, 2: 1}
+    assert whole(9, (10, 3, picture), (10, 3, picture), (0, 3, None)) == {0: 6, 2: 3}
+    # Text before the picture ends there.
+    assert whole(12, (8, 4, picture), (0, 4, None)) == {0: 2, 1: 4}
 
 
 def test_speeds_learn_the_time_of_each_dispatch():

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from secrets import token_hex
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,6 +40,24 @@ _DIGEST_NBYTES = 7
 PLACE_ID = 0
 
 F32s = NDArray[np.float32]
+
+
+class RowKinds(NamedTuple):
+    """What rows of a model's towers need in a pass.
+
+    Parameters
+    ----------
+    inputs : tuple of str
+        Model inputs with their values, in order.
+    spans : bool
+        Whether rows may attend to later rows.
+    """
+
+    inputs: tuple[str, ...]
+    spans: bool
+
+
+NO_ROWS = RowKinds((), spans=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,6 +263,11 @@ class Inserted:
             if run.start < sent + count < run.end:
                 return run.start - sent if run.start > sent else run.end - sent
         return count
+
+    @property
+    def longest(self) -> int:
+        """Return the most rows that attend to each other, and so need one pass; 0 for none."""
+        return max((run.rows.count for run in self._linked()), default=0)
 
     def _linked(self) -> list[Run]:
         """Return the runs whose rows attend to each other."""

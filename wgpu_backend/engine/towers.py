@@ -16,11 +16,13 @@ import numpy as np
 
 from wgpu_backend.engine.media import (
     MARKER,
+    NO_ROWS,
     F32s,
     Inserted,
     Part,
     Placed,
     Prompt,
+    RowKinds,
     TowerRows,
     get_markers,
     place_raw,
@@ -354,6 +356,17 @@ class Towers:
                 f"{self._text.file.path} needs {wanted}: the tower belongs to another "
                 "model; use this model's mmproj"
             )
+
+    @property
+    def row_kinds(self) -> RowKinds:
+        """Return what rows of the towers need in a pass, without loading weights."""
+        modalities = [name for name in ("image", "audio") if self.has(name)]
+        if not modalities or self._file is None or self._kinds is None:
+            return NO_ROWS
+        config, kinds = self._file.config, self._kinds
+        spans = any(not tower_class(config, name, kinds[name]).is_causal for name in modalities)
+        known = self._model.inputs()
+        return RowKinds(tuple(sorted({EMBEDDINGS, POSITIONS} & known.keys())), spans)
 
     @property
     def markers(self) -> list[str]:

@@ -16,6 +16,7 @@ from wgpu_backend.engine.batching.prefix_cache import PrefixCache
 from wgpu_backend.engine.batching.results import EngineStatus, SlotStatus
 from wgpu_backend.engine.batching.step import SteadyShapes
 from wgpu_backend.engine.language_model import LanguageModel
+from wgpu_backend.engine.media import Inserted, Placed
 from wgpu_backend.engine.runner import CHUNK
 from wgpu_backend.errors import BackendError, DeviceLost, OptionError
 from wgpu_backend.ops.plugins import describe_mistake
@@ -129,7 +130,8 @@ class Core(TokenLoop):
         shapes: SteadyShapes | None = None
         if deterministic:
             sizes = (budget, slots, drafts.most, judged)
-            shapes = SteadyShapes.of(runner.cache, model.num_ctx, *sizes)
+            rows = model.towers.row_kinds
+            shapes = SteadyShapes.of(runner.cache, model.num_ctx, *sizes, rows)
         # Drafts continue from tokens that the host knows, so no step may be in flight.
         ahead = 1 if drafts.most else min(model.depth, STEPS_AHEAD)
         super().__init__(
@@ -146,10 +148,24 @@ class Core(TokenLoop):
         self._stopping = False
         self.ending: Exception = BackendError(f"{model.backend.file.path}: the engine was closed")
 
-    @property
-    def is_deterministic(self) -> bool:
-        """Return whether all passes have one of a few fixed shapes."""
-        return self._shapes is not None
+    def require_room(self, placed: Sequence[Placed]) -> None:
+        """Raise if a pass of fixed shape cannot take a picture.
+
+        Raises
+        ------
+        OptionError
+            It has more rows that attend to each other than a pass has tokens.
+        """
+        if self._shapes is None or not placed:
+            return
+        rows = Inserted(placed, 0, turns=False).longest
+        if rows > self._options.budget:
+            fits = rows <= self._runner.chunk
+            remedy = f"with {rows} at least" if fits else "without deterministic"
+            raise OptionError(
+                f"batch_tokens: {self._options.budget} in deterministic passes, a picture has "
+                f"{rows} rows that attend to each other; make the engine {remedy}"
+            )
 
     # Called by other threads while they hold the model's lock.
 

@@ -158,14 +158,13 @@ class Engine:
         BackendError
             The engine or its model was closed.
 
+        OptionError
+            A pass of fixed shape is too short for a picture.
+
         An unusable grammar is reported by the generation, as a GrammarError.
         """
         tokens = request.fitting(self.num_ctx, self.model.vocabulary)
-        if request.placed and self._core.is_deterministic:
-            raise OptionError(
-                "deterministic: passes of fixed shapes take text alone, pictures or sound were "
-                "given; make the engine without it"
-            )
+        self._core.require_room(request.placed)
         if request.prompt_logprobs and self.model.model.prompt_encoder() is not None:
             raise OptionError(
                 f"prompt_logprobs: {self.model.backend.file.path} reads prompts with an encoder, "

@@ -21,6 +21,7 @@ stepped by the caller's thread; see ``engine/sessions.py``.
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -313,13 +314,25 @@ class TokenLoop:
         else:
             prompts = [min(p, e.pending_prompt) for p, e in zip(pending, seated, strict=True)]
             shares = steady_shares(prompts, pending, self._options.budget)
-        planned = [
-            (each, _whole(each, count)) for each, count in zip(seated, shares, strict=True) if count
-        ]
+        planned = self._whole_runs(seated, shares)
         if not planned and not self._in_flight and any(each.paused for each in seated):
             self._resume()
             return self._plan()
         self._guess(planned)
+        return planned
+
+    def _whole_runs(self, seated: Sequence[Completion], shares: Sequence[int]) -> Planned:
+        """Return the shares, changed so that the pass cuts no run with bidirectional attention."""
+        planned: list[tuple[Completion, int]] = []
+        # Only a pass of fixed shape has no room for more.
+        left = math.inf if self._shapes is None else self._options.budget
+        for each, share in zip(seated, shares, strict=True):
+            count, inserted = int(min(share, left)), each.inserted
+            if count and inserted is not None and not each.ahead:
+                count = inserted.whole(each.sent, count)
+            if 0 < count <= left:
+                planned.append((each, count))
+                left -= count
         return planned
 
     def _judging(self, seated: Sequence[Completion], pending: list[int]) -> list[int]:
@@ -499,14 +512,6 @@ class TokenLoop:
             if each.ticket is completion.ticket and not each.finished:
                 each.outcome = "failed"
         completion.ticket.mailbox.fail(error)
-
-
-def _whole(completion: Completion, count: int) -> int:
-    """Return `count`, changed so that the pass cuts no run of rows with bidirectional attention."""
-    inserted = completion.inserted
-    if inserted is None or completion.ahead:
-        return count
-    return inserted.whole(completion.sent, count)
 
 
 def fair_shares(wanted: Sequence[int], budget: int) -> list[int]:

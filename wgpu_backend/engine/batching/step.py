@@ -11,6 +11,7 @@ import numpy as np
 from wgpu_backend.engine.batching.completion import Completion
 from wgpu_backend.engine.batching.constrained import NOWHERE as NO_ROW
 from wgpu_backend.engine.batching.constrained import Constrained, Masking
+from wgpu_backend.engine.media import NO_ROWS, RowKinds
 from wgpu_backend.engine.runner import NOTHING, SHORTEST, Head, Runner, TimedResult, bucket
 from wgpu_backend.engine.step_sampler import (
     DRAWS,
@@ -437,7 +438,14 @@ class SteadyShapes:
 
     @classmethod
     def of(
-        cls, cache: Cache, num_ctx: int, budget: int, slots: int, guessed: int, judged: int
+        cls,
+        cache: Cache,
+        num_ctx: int,
+        budget: int,
+        slots: int,
+        guessed: int,
+        judged: int,
+        rows: RowKinds = NO_ROWS,
     ) -> SteadyShapes:
         """Compute the shapes for a number of slots.
 
@@ -451,13 +459,16 @@ class SteadyShapes:
             Most draft tokens of each answer.
         judged : int
             Most tokens of a pass with logits of every token.
+        rows : RowKinds
+            What the model's towers may put into a prompt. Every pass can take it, since the graph
+            of text alone may round differently.
         """
         room = bucket(num_ctx, SHORTEST)
-        rows, choices = bucket(budget), bucket(slots)
-        outputs = 2 * choices if rows == choices > 1 else choices
+        tokens, choices = bucket(budget), bucket(slots)
+        outputs = 2 * choices if tokens == choices > 1 else choices
         columns, whole = bucket(slots * (1 + guessed)), bucket(judged)
-        return cls(
-            BatchShape(rows, outputs, choices, cache.reach(room, rows)),
-            BatchShape(columns, columns, choices, cache.reach(room, columns)),
-            BatchShape(whole, whole, choices, cache.reach(room, whole)),
-        )
+
+        def shape(tokens: int, outputs: int) -> BatchShape:
+            return BatchShape(tokens, outputs, choices, cache.reach(room, tokens), *rows)
+
+        return cls(shape(tokens, outputs), shape(columns, columns), shape(whole, whole))
