@@ -60,7 +60,10 @@ class Shape:
         table = LayerNbytes(int(values * TABLE_BITS / 8), host_weights=4 * values)
         widest = max(self.feed_forward * self.used, self.queries, self.width)
         compute = 256 * 4 * 4 * widest
-        return ModelNbytes((layer,) * self.layers, table, table, LayerNbytes(), compute)
+        largest = attention if self.experts > 1 else 2 * self.width * self.feed_forward
+        staging = 2 * int(largest * LAYER_BITS / 8)
+        layers = (layer,) * self.layers
+        return ModelNbytes(layers, table, table, LayerNbytes(), compute, 0, staging)
 
 
 MODELS = (

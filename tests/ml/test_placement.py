@@ -60,7 +60,8 @@ def models(draw: st.DrawFn) -> ModelNbytes:
     output = weights(tied.weights + rest)
     table = weights(table.weights + draw(NBYTES))
     compute, logits = draw(st.integers(0, 15)), draw(st.integers(0, 15))
-    return ModelNbytes(tuple(layers), table, output, tied, compute, logits)
+    staging = draw(st.integers(0, 10))
+    return ModelNbytes(tuple(layers), table, output, tied, compute, logits, staging)
 
 
 @st.composite
@@ -322,6 +323,16 @@ def test_a_card_reads_the_first_layers_from_the_host_s_memory() -> None:
     assert use.host_weights == (100, 100, 0, 0, 50)
     assert math.isclose(use.host_seconds, 200 / 1e10)
     assert math.isclose(use.seconds, 200 / 1e10 + 250 / 1e12)
+
+
+def test_slots_for_layers_in_the_host_s_memory_take_room_on_the_card() -> None:
+    of = model(staging=30)
+    placement = plan_placement(of, [CARD], NO_RESERVE, host=ROOM)
+    assert placement.host == {EMBEDDING, 0, 1, 2}
+    assert [use.size for use in device_uses(of, placement)] == [180]
+    # They are for layers only, not for the table.
+    card = replace(CARD, free_nbytes=450)
+    assert plan_placement(of, [card], NO_RESERVE, host=ROOM).host == {EMBEDDING}
 
 
 @pytest.mark.parametrize(

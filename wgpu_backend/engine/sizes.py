@@ -25,6 +25,7 @@ from wgpu_backend.graph.spec import Spec
 from wgpu_backend.ml.backend import Backend
 from wgpu_backend.ml.placement import TABLE, LayerNbytes, ModelNbytes
 from wgpu_backend.ml.wgpu.dry_run import DryRunExecutor, DryRunGraph
+from wgpu_backend.ml.wgpu.staging import SLOTS
 from wgpu_backend.nn.batch import BatchShape
 from wgpu_backend.nn.model import Model, model_class
 from wgpu_backend.ops.op import fusions
@@ -155,8 +156,15 @@ def measure_model(
         _layer_nbytes(tied),
         compute,
         head,
+        max((SLOTS * _staged_nbytes(infos) for infos in by_layer), default=0),
     )
     return ModelSizes(found, positions)
+
+
+def _staged_nbytes(infos: Sequence[TensorInfo]) -> int:
+    """Return the most bytes of a layer's weights that a product of many rows takes at once."""
+    # Gate and up lie side by side. Experts are read where they are.
+    return 2 * max((info.nbytes for info in infos if "_exps." not in info.name), default=0)
 
 
 def _measure_graphs(model: Model, runner: Runner, positions: int, outputs: int) -> tuple[int, int]:

@@ -116,6 +116,9 @@ class ModelNbytes:
         Bytes of intermediates and inputs on each device that computes; layers take turns with them.
     logits : int
         Bytes of intermediates that the head adds on its device.
+    staging : int
+        Bytes of the slots into which a device with memory of its own copies weights of layers in
+        the host's memory.
     """
 
     layers: tuple[LayerNbytes, ...]
@@ -124,6 +127,7 @@ class ModelNbytes:
     tied: LayerNbytes = LayerNbytes()
     compute: int = 0
     logits: int = 0
+    staging: int = 0
 
     def size_on(self, device: str) -> int:
         """Return the bytes that one device needs for the whole model."""
@@ -494,7 +498,7 @@ def _device_use(
         device,
         (*_keep_where(weights, on_host, keep=False), rest + (0 if table_far else table)),
         tuple(_keep_where(cache, cached, keep=False)),
-        computes * model.compute + head * model.logits,
+        computes * model.compute + head * model.logits + any(on_host) * model.staging,
         near / budget.speed + on_bus,
         computes,
         (*_keep_where(weights, on_host), table if table_far else 0),
@@ -772,13 +776,16 @@ class _Planner:
         # The host's part is the same in any order; GPUs with unified memory leave room for it.
         pools[HOST] = pools.get(HOST, math.inf) - self._host_nbytes(first, order, hosted=hosted)
         item = self._items - 1
+        # Whichever device reads layers from the host needs slots for them. They count for the CPU's
+        # plans, too, which would otherwise be preferred for a layer more.
+        staging = any(self._may_host(gpu.id) for gpu in order) * self._model.staging * (first > 1)
         for device in order:
-            limit, used = self._limit(device) * share, 0
+            limit, used = self._limit(device) * share - staging, 0
             if math.isinf(limit):
                 limit = self._model.size_on(device.id) * share
             while item >= first:
                 cost = self._cost(item, device.id, homes, computes=used > 0)
-                if used + cost > limit or cost > pools[device.memory]:
+                if used + cost > limit or cost + staging > pools[device.memory]:
                     break
                 used += cost
                 pools[device.memory] -= cost

@@ -48,6 +48,7 @@ from wgpu_backend.ml.executor import (
 )
 from wgpu_backend.ml.placement import HostMemory, Placement
 from wgpu_backend.ml.wgpu.dispatch import Kernel, kernels
+from wgpu_backend.ml.wgpu.staging import stage
 from wgpu_backend.ml.wgpu.storage import (
     CHUNK_NBYTES,
     Part,
@@ -111,6 +112,9 @@ class WgpuRecorded:
         Runs copy the outputs to the host.
     unread : sequence of Node
         Nodes to compute besides, which are not copied.
+    staging : callable or None
+        Gives buffers for weights in the host's memory that are copied first, see `staging`; None
+        to read all of them there.
 
     Attributes
     ----------
@@ -130,8 +134,10 @@ class WgpuRecorded:
         *,
         read: bool = True,
         unread: Sequence[Node] = (),
+        staging: Slots | None = None,
     ) -> None:
         self._device = device
+        self._staging = staging
         self._capabilities = capabilities
         self._bound = bound
         self.scheduled: Sequence[Node] = schedule([*outputs, *unread])
@@ -225,6 +231,11 @@ class WgpuRecorded:
             self.costs += [(node.call.op.name, estimate_cost(launch) // max(own, 1))] * own
         params = self._upload_params([kernel.params for _, _, kernel in made])
         dispatches = [self._dispatch(*m, p) for m, p in zip(made, params, strict=True)]
+        if self._staging is not None:
+            launches = [launch for _, launch, _ in made]
+            dispatches = stage(
+                self._device, dispatches, launches, self._staging, self._upload_params
+            )
         self.dispatches = len(dispatches)
         reads = [read for node in self._read for read in self._readings(node)]
         times = len(self.turns)
@@ -427,6 +438,9 @@ class WgpuExecutor:
         Fusion rules for graphs recorded from now on, see `wgpu_backend.ops.op.fusions`.
     placement : Placement or None
         The placement of a model that has a part in the host's memory.
+    stages : bool
+        Whether products of many rows copy such weights to the device first. Runs that others may
+        interrupt never do.
     """
 
     def __init__(self, device: Device, capabilities: Capabilities | None = None) -> None:
@@ -440,6 +454,8 @@ class WgpuExecutor:
         self._slots = SharedSlots(device)
         # Of graphs that others may interrupt; one at a time has its values there.
         self._lasting_slots = SharedSlots(device)
+        self._staging = SharedSlots(device)
+        self.stages = False
         self._turns = PausableTurns()
         # Weak, so that a storage is freed with its last other reference, and its buffers with it.
         self._sources: WeakKeyDictionary[Storage, tuple[DType, Pieces]] = WeakKeyDictionary()
@@ -476,6 +492,8 @@ class WgpuExecutor:
             Whether the embedding table is the output head, too.
         """
         self.placement = placement
+        # Where the host's memory is the device's, a copy wins nothing.
+        self.stages = self.info.kind == "discrete"
         self._on_host = placement.host_memory(at, tied=tied)
 
     def _store(self, label: str, *, alone: bool) -> WeightStore:
@@ -579,6 +597,7 @@ class WgpuExecutor:
             times,
             read=read,
             unread=unread,
+            staging=self._staging.take if self.stages else None,
         )
 
     @uninterrupted
@@ -659,6 +678,7 @@ class WgpuExecutor:
         self._sources.clear()
         self._slots.close()
         self._lasting_slots.close()
+        self._staging.close()
         self._weights.close()
         self._host_weights.close()
         self.device.close()
