@@ -6,7 +6,9 @@ alias buf_Total = f32;
 alias buf_Bits = u32;
 
 fn buf_none() -> f32 {
-    return -0.0;
+    // WGSL lets a compiler ignore the sign of a constant zero, and Tint does.
+    var bits = 0x80000000u;
+    return bitcast<f32>(bits);
 }
 
 fn buf_take(value: f32, centre: f32) -> f32 {
