@@ -103,12 +103,20 @@ $(DAWN)/wgpudawn: pyproject.toml | $(DEV_STAMP)
 	@$(PY) -m pip install -q --disable-pip-version-check --upgrade --no-deps --target $(DAWN) "wgpudawn>=0.32.0.4,<0.33"
 	@touch $@
 
+ON_DAWN := PYTHONPATH="$(abspath $(DAWN))" WGPU_BACKEND_IMPLEMENTATION=dawn
+
 .PHONY: test-dawn
-test-dawn: $(DAWN)/wgpudawn ## Run the device's tests on Dawn, the other implementation of WebGPU
+test-dawn: $(DAWN)/wgpudawn ## Run the device's tests, and a few of models, on Dawn, the other WebGPU
 	@$(PY) .ci/gpu_driver.py
-	@PYTHONPATH="$(abspath $(DAWN))" WGPU_BACKEND_IMPLEMENTATION=dawn \
-		$(PYTEST) -m "not slow" tests/device tests/kernels/gpu/test_matrix.py \
-		tests/ml/calibration/test_implementations.py $(ARGS)
+	@$(ON_DAWN) $(PYTEST) -m "not slow" tests/device tests/kernels/gpu/test_matrix.py \
+		tests/ml/calibration/test_implementations.py $(ARGS) || [ $$? = 5 ]
+	@$(ON_DAWN) $(FOUR_LANES) $(PYTEST) --share=representative -m gpu \
+		tests/engine tests/ml tests/models tests/nn $(ARGS) || [ $$? = 5 ]
+
+.PHONY: test-dawn-all
+test-dawn-all: $(DAWN)/wgpudawn ## Run what `make test` runs on a device, on Dawn
+	@$(PY) .ci/gpu_driver.py
+	@$(ON_DAWN) $(FOUR_LANES) $(PYTEST) --share=representative -m gpu tests $(ARGS)
 
 .PHONY: lint
 lint: $(DEV_STAMP) ## Look for mistakes and departures from the style (ruff)

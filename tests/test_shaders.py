@@ -218,6 +218,7 @@ def test_a_driver_compiles_a_kernel(gpu, kernel):
     shader = load(kernel, choices, trusted=True)
     missing = "subgroup" in blank_comments(shader.text) and not gpu.capabilities.subgroups
     missing |= shader.text.startswith("enable f16;") and not gpu.capabilities.f16
+    missing |= "u64" in blank_comments(shader.text) and not gpu.capabilities.int64
     storage = [b for b in shader.bindings if b.access != "uniform"]
     if not missing and len(storage) <= gpu.capabilities.max_storage_bindings:
         assert gpu.device.pipeline(shader).shader.text == shader.text

@@ -51,6 +51,10 @@ def test_the_largest_matrix_with_sums_in_f32_is_taken():
         ("enable f16; fn main() { let a = subgroupAdd(1u); }", "enable subgroups; enable f16;"),
         ("fn main() { let a = workgroup(1u); }", "fn"),
         ("enable f16; alias A = subgroup_matrix_left<f16, 8, 8>;", "enable f16; enable subgroups;"),
+        (
+            "enable f16; var<private> checked_loops_over: bool; fn main() {}",
+            "enable chromium_disable_uniformity_analysis; enable f16; var",
+        ),
     ],
 )
 def test_features_are_enabled_on_the_first_line(text, first):

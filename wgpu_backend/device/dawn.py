@@ -31,6 +31,7 @@ from typing import Any
 
 from wgpu_backend.device.faults import divert_logs
 from wgpu_backend.device.native import BufferMapping, Native
+from wgpu_backend.device.wgsl.loop_counters import COUNTS
 from wgpu_backend.graph.capabilities import MatrixUnit
 
 NAME = "dawn"
@@ -140,6 +141,9 @@ def enable(text: str) -> str:
     """
     if "subgroup_matrix" in text:
         return _MATRICES + text.removeprefix("enable f16;")
+    if COUNTS in text:
+        # A loop with a counter may end for one thread alone, and barriers in it do not agree.
+        text = f"enable chromium_disable_uniformity_analysis; {text}"
     return f"enable subgroups; {text}" if _SUBGROUP.search(text) else text
 
 
