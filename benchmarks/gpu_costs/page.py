@@ -12,12 +12,14 @@ from __future__ import annotations
 
 import argparse
 import sys
+import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import date
 from math import prod
 from pathlib import Path
 from typing import Any
 
-from benchmarks.gpu_costs import peer, tools
+from benchmarks.gpu_costs import peer, tools, units
 from benchmarks.gpu_costs.__main__ import FAMILIES, GRAPHS, arguments, collected
 from benchmarks.gpu_costs.models import FORMATS
 
@@ -38,7 +40,8 @@ HEAD = """\
 # Static costs of an 8B model
 
 What AMD's compiler makes of the kernels that a GPU gets, and of llama.cpp's Vulkan kernels. Nothing
-was run. Written by `python -m benchmarks.gpu_costs.page --llama-bench PATH`.
+was run: no GPU was at hand. Judged on {date}. Written by
+`python -m benchmarks.gpu_costs.page --llama-bench PATH`.
 
 Figures are of every product of a layer but the head, smallest to largest. Ours are whole kernels:
 instructions that a lane executes from the first to the last, waits counted. llama.cpp's are of the
@@ -154,7 +157,7 @@ def section(rows: Sequence[Row], coarse: Sequence[Row], peers: Peers) -> Iterato
     yield from table(rows, peers, MANY, turned=True)
     if coarse:
         yield "\nThe same of 512 tokens with activations in eight bits (`--coarse`), and llama.cpp"
-        yield "with matrix instructions, which WGSL does not have yet:\n"
+        yield "with matrix instructions (ours are below):\n"
         yield "| | eight bits | llama.cpp, matrix instructions |\n|---|---|---|"
         for format in FORMATS:
             own = [1 / figure(row) for row in products(coarse, format, "prefill512")]
@@ -189,6 +192,38 @@ def attention(rows: Iterable[Row]) -> Iterator[str]:
             )
 
 
+def experts(rows: Iterable[Row]) -> Iterator[str]:
+    """Format tiles of experts, as full as they can be."""
+    yield "\n## Experts of Qwen3-30B-A3B, 512 tokens\n"
+    yield "Multiply-adds for each instruction, of full tiles of 64 rows by 32 pairs:\n"
+    yield "| | weight | multiply-adds | VGPRs | spilled |\n|---|---|---:|---:|---:|"
+    for row in rows:
+        if row["graph"] == "experts512" and row["op"] == "linear_by_expert":
+            weight = _weight(row)
+            tile = 64 * 32 * int(weight.partition("×")[2].rstrip("]"))
+            ratio = tile / (row["instructions"] * row["threads"])
+            yield f"| {row['family']} | {weight} | {ratio:.2f} | {row['vgprs']} | {row['spills']} |"
+
+
+def with_units(rows: Sequence[units.Figures], family: str) -> Iterator[str]:
+    """Format kernels with matrix units."""
+    yield f"\n## Matrix units, {family}\n"
+    yield "Of the loop that multiplies most, the largest tiles, units of 16x16x16:\n"
+    yield "| kernel | cost | VGPRs | spilled | waves |\n|---|---|---:|---:|---:|"
+    for row in rows:
+        yield f"| {row.name} | {row.cost} | {row.vgprs} | {row.spills} | {row.waves} |"
+
+
+def unit_lines(family: str) -> list[str]:
+    """Compile kernels with matrix units and format them; nothing where naga is not built."""
+    with tempfile.TemporaryDirectory() as name:
+        try:
+            return list(with_units(units.collected(family, Path(name)), family))
+        except tools.Missing as missing:
+            print(f"without matrix units: {missing}")
+            return []
+
+
 def peers_of(bench: Path | None) -> Peers:
     """Return llama.cpp's figures; none without its program."""
     if bench is None:
@@ -204,12 +239,19 @@ def peers_of(bench: Path | None) -> Peers:
     return found
 
 
-def page(families: Sequence[Sequence[Row]], coarse: Sequence[Row], peers: Peers) -> str:
-    """Format the page as Markdown."""
-    lines = [HEAD.rstrip()]
+def page(
+    families: Sequence[Sequence[Row]],
+    coarse: Sequence[Row],
+    peers: Peers,
+    more: Iterable[str] = (),
+) -> str:
+    """Format the page as Markdown, with more lines at its end."""
+    lines = [HEAD.format(date=date.today().isoformat()).rstrip()]
     for rows in families:
         lines += section(rows, coarse if rows[0]["family"] in DOT_OF_BYTES else (), peers)
     lines += attention(row for rows in families for row in rows)
+    lines += experts(row for rows in families for row in rows)
+    lines += more
     return "\n".join(lines) + "\n"
 
 
@@ -221,7 +263,7 @@ def main() -> int:
         families = [collected(arguments([]), family)[1] for family in FAMILIES]
         options = arguments(["--coarse", "--graph", "prefill512", "--op", "linear"])
         coarse = collected(options, DOT_OF_BYTES[0])[1]
-        text = page(families, coarse, peers_of(bench))
+        text = page(families, coarse, peers_of(bench), unit_lines(DOT_OF_BYTES[0]))
     except tools.Missing as missing:
         print(f"skipped: {missing}")
         return 0

@@ -204,40 +204,60 @@ def compile_all(folder: Path) -> None:
         vulkan.compile((folder / f"{number}.spv").read_bytes(), bindings, UNIT[3])
 
 
-def report(family: str, found: list[Kernel], folder: Path) -> None:
-    """Compile kernels for a family and print a line for each."""
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """The compiler's figures of a kernel with units; `cost` is in words, of the main loop."""
+
+    name: str
+    vgprs: int
+    spills: int
+    lds: int
+    waves: int
+    cost: str
+
+
+def collected(family: str, folder: Path) -> list[Figures]:
+    """Compile the kernels for a family, in a folder that is there, and return their figures.
+
+    Raises
+    ------
+    tools.Missing
+        A tool is not there.
+    """
+    found = list(kernels())
+    translated(found, folder)
+    (folder / "bindings.json").write_text(json.dumps([each.bindings for each in found]))
     work = folder / family
     message = tools.run(["benchmarks.gpu_costs.units", "--compile", str(folder)], work, family)
     if message:
         sys.stderr.write(f"{message}\n")
-    sys.stdout.write(f"{family}: VGPRs, spills, workgroup memory, waves; of the main loop\n")
-    for number, each in enumerate(found):
-        stats = json.loads((work / "out" / f"{number:05}.json").read_text())
-        text = (work / "out" / f"{number:05}.s").read_text()
-        loop = peer.loop_of(text)
-        spills = stats["Spilled VGPRs"] + stats["Spilled SGPRs"]
-        line = (
-            f"{stats['VGPRs']:4} {spills:3} {stats['LDS size']:6} {stats['Subgroups per SIMD']:3}"
-        )
-        if loop is None:
-            cost = "no loop multiplies"
-        elif each.pairs:
-            a_pair = loop.instructions * each.threads / each.pairs
-            cost = f"{a_pair:.1f} lane-instructions a pair of query and key"
-        else:
-            cost = f"{1 / loop.a_product:.2f} multiply-adds an instruction"
-        sys.stdout.write(f"    {each.name:34} {line}  {cost}\n")
+    return [_figures(each, work / "out" / f"{number:05}") for number, each in enumerate(found)]
+
+
+def _figures(kernel: Kernel, path: Path) -> Figures:
+    stats = json.loads(path.with_suffix(".json").read_text())
+    loop = peer.loop_of(path.with_suffix(".s").read_text())
+    if loop is None:
+        cost = "no loop multiplies"
+    elif kernel.pairs:
+        a_pair = loop.instructions * kernel.threads / kernel.pairs
+        cost = f"{a_pair:.1f} lane-instructions a pair of query and key"
+    else:
+        cost = f"{1 / loop.a_product:.2f} multiply-adds an instruction"
+    spills = stats["Spilled VGPRs"] + stats["Spilled SGPRs"]
+    sizes = stats["VGPRs"], spills, stats["LDS size"], stats["Subgroups per SIMD"]
+    return Figures(kernel.name, *sizes, cost)
 
 
 def main(families: list[str]) -> None:
     """Print a table for each family."""
-    found = list(kernels())
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        translated(found, folder)
-        (folder / "bindings.json").write_text(json.dumps([each.bindings for each in found]))
-        for family in families or FAMILIES:
-            report(family, found, folder)
+    for family in families or FAMILIES:
+        with tempfile.TemporaryDirectory() as name:
+            rows = collected(family, Path(name))
+        sys.stdout.write(f"{family}: VGPRs, spills, workgroup memory, waves; of the main loop\n")
+        for row in rows:
+            sizes = f"{row.vgprs:4} {row.spills:3} {row.lds:6} {row.waves:3}"
+            sys.stdout.write(f"    {row.name:34} {sizes}  {row.cost}\n")
 
 
 if __name__ == "__main__":
