@@ -7,6 +7,7 @@ import pytest
 
 import wgpu_backend
 from tests.builders import Dims, tiny_model
+from tests.models.adapters import a_lora
 from tests.ops.operands import weight_bytes
 from tests.shares import KINDS
 from wgpu_backend.device.adapters import Devices
@@ -24,6 +25,7 @@ from wgpu_backend.ml.backend import Backend, BackendParams, make_executor
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.placement import EMBEDDING, HOST, Placement, PlacementOptions
 from wgpu_backend.ml.tensor import leaf
+from wgpu_backend.nn.batch import Work
 from wgpu_backend.nn.model import model_class
 from wgpu_backend.ops.host_values import dequantise
 from wgpu_backend.ops.layouts.planes import plane_nbytes
@@ -193,6 +195,44 @@ def test_arguments_of_loading_leave_layers_and_caches_in_the_host_s_memory(path,
         # Buffers of a device are padded.
         pairs = zip(found.cache[:3], planned.cache[:3], strict=True)
         assert all(0 <= a - b <= 1024 for a, b in pairs)
+
+
+@pytest.mark.gpu
+def test_a_cache_in_the_host_s_memory_is_copied_saved_and_restored(path, adapter):
+    with wgpu_backend.load(
+        path, device=adapter, kv_offload=False, num_ctx=96, num_parallel=2, self_test=False
+    ) as model:
+        assert model.placement == on(adapter, frozenset(), caches=True)
+
+        def ask(sequence: int) -> np.ndarray:
+            work = Work(sequence, [7], (0,))
+            return model.runner.run([work], model._logits, {}).wait()[0][0]
+
+        model.runner.prompt(0, PROMPT, model._logits, {}).wait()
+        model.cache.copy_prefix(0, 1, len(PROMPT))
+        wanted = ask(1)
+        saved = model.cache.save(0)
+        model.cache.remove(0)
+        model.cache.restore(0, saved)
+        assert model.cache.length(0) == len(PROMPT)
+        np.testing.assert_array_equal(ask(0), wanted)
+        model.cache.remove(0, len(PROMPT))
+        np.testing.assert_array_equal(ask(0), wanted)
+
+
+@pytest.mark.gpu
+def test_adapters_of_layers_in_the_host_s_memory(tmp_path, path, adapter):
+    lora = a_lora(tmp_path / "lora.gguf", path)
+    common = {"num_ctx": 96, "self_test": False, "exact": True, "adapters": [lora]}
+    with wgpu_backend.load(path, device=adapter, **common) as model:
+        wanted = list(model.tokens(PROMPT, GREEDY, num_predict=6))
+    with wgpu_backend.load(path, placement=on(adapter, EVERYTHING), **common) as model:
+        assert list(model.tokens(PROMPT, GREEDY, num_predict=6)) == wanted
+        before = purposes(model)["host weights"]
+        model.set_adapters([])
+        # Those of the adapter are released, the model's are not.
+        assert 0 < purposes(model)["host weights"] <= before
+        assert len(list(model.tokens(PROMPT, GREEDY, num_predict=6))) <= 6
 
 
 @pytest.mark.gpu
