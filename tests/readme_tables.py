@@ -65,6 +65,7 @@ def _models(kind: type) -> str:
     return (
         re.sub(r"'s(?= tower| and |, )", "", title)
         .removeprefix("The towers of ")
+        .removesuffix(" for sound")
         .removesuffix(" tower")
     )
 

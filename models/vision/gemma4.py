@@ -17,7 +17,7 @@ from wgpu_backend.ml.backend import Backend
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.tensor import Tensor
 from wgpu_backend.nn.tower import Media, Rows, Tower, make_media, projector
-from wgpu_backend.nn.vision.blocks import LayerSizes, Rotate, attend
+from wgpu_backend.nn.vision.blocks import ClippedLinear, LayerSizes, Rotate, attend
 from wgpu_backend.nn.vision.processing import (
     fit_budget,
     list_places,
@@ -28,26 +28,6 @@ from wgpu_backend.nn.vision.processing import (
 
 # Widths of E2B and E4B, whose picture rows have causal attention. The file has no key for that.
 _CAUSAL_COLS = (1536, 2560)
-
-
-class ClippedLinear(nn.Module):
-    """A matrix product whose inputs and outputs are clamped in some models."""
-
-    weight: Tensor = nn.weight("weight", "shape")
-    input_min: Tensor | None = nn.weight("input_min", 1)
-    input_max: Tensor | None = nn.weight("input_max", 1)
-    output_min: Tensor | None = nn.weight("output_min", 1)
-    output_max: Tensor | None = nn.weight("output_max", 1)
-
-    def __call__(self, x: Tensor) -> Tensor:
-        """Map (patches, k) to (patches, m)."""
-        x = _limit(x, self.input_min, self.input_max)
-        return _limit(self.weight.linear(x, None), self.output_min, self.output_max)
-
-
-def _limit(x: Tensor, least: Tensor | None, most: Tensor | None) -> Tensor:
-    x = x if least is None else x.maximum(least)
-    return x if most is None else x.minimum(most)
 
 
 class Layer(nn.Module):

@@ -19,9 +19,10 @@ from PIL import Image
 from safetensors.numpy import load_file, save_file
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
-from tests.data.tower_weights import make_weights, picture
+from tests.data.tower_weights import make_weights, picture, sound
 
 COLS, WIDTH, INNER, HEADS = 24, 32, 48, 2
+SAMPLES = 20_000
 SIZE = (41, 70)
 
 
@@ -172,16 +173,50 @@ def minicpm_v():
     return rows, facts
 
 
+def gemma4_audio():
+    """1.25 seconds: 125 windows of 10 ms, of which the last ends after the sound; 31 rows."""
+    words = {
+        "vocab_size": 64, "hidden_size": COLS, "num_hidden_layers": 1, "num_attention_heads": 2,
+        "num_key_value_heads": 1, "head_dim": 12, "intermediate_size": 32, "pad_token_id": 0,
+        "hidden_size_per_layer_input": 8, "vocab_size_per_layer_input": 64,
+        "num_kv_shared_layers": 0,
+    }  # fmt: skip
+    audio = {
+        "hidden_size": WIDTH, "num_hidden_layers": 2, "num_attention_heads": HEADS,
+        "output_proj_dims": 20, "subsampling_conv_channels": [128, 4],
+    }  # fmt: skip
+    vision = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1,
+              "num_attention_heads": 2, "num_key_value_heads": 2, "head_dim": 8}  # fmt: skip
+    config = tf.Gemma4Config(text_config=words, audio_config=audio, vision_config=vision)
+    listen = tf.Gemma4AudioFeatureExtractor()
+    inputs = listen([sound(SAMPLES)], sampling_rate=16000, return_tensors="pt")
+    model, shapes, settings = load(config, tf.Gemma4ForConditionalGeneration)
+    with torch.no_grad():
+        found = model.model.get_audio_features(
+            inputs["input_features"], inputs["input_features_mask"]
+        )
+    kept = found.attention_mask[0]
+    rows = found.pooler_output.reshape(-1, COLS)[: len(kept)][kept]
+    facts = {
+        "config": settings,
+        "processor": json.loads(listen.to_json_string()),
+        "text": None,
+        "sound": SAMPLES,
+        "shapes": {k: list(v) for k, v in shapes.items() if re.search("audio", k)},
+    }
+    return rows.numpy(), facts
+
+
 KINDS = {
+    "gemma4-audio": gemma4_audio,
     "kimi-k2.5": lambda: record(*kimi_k25()),
     "kimi-vl": lambda: record(*kimi_vl()),
     "minicpm-v": minicpm_v,
 }
 
 
-@torch.no_grad()
-def record(config, kind, published, back, inputs, processor, more):
-    """Return a tower's rows, and the facts that the test needs."""
+def load(config, kind, published=(), back=()):
+    """Return a model with made weights, their shapes by published names, and its config.json."""
     model = kind._from_config(config, attn_implementation="eager").float().eval()
     with tempfile.TemporaryDirectory() as folder:
         model.save_pretrained(folder)
@@ -189,11 +224,17 @@ def record(config, kind, published, back, inputs, processor, more):
         shapes = {k: v.shape for k, v in renamed(load_file(file), published).items()}
         save_file(renamed(make_weights(shapes), back), file, {"format": "pt"})
         model = kind.from_pretrained(folder, attn_implementation="eager").float().eval()
-        settings = json.loads((Path(folder) / "config.json").read_text()) | more
+        return model, shapes, json.loads((Path(folder) / "config.json").read_text())
+
+
+@torch.no_grad()
+def record(config, kind, published, back, inputs, processor, more):
+    """Return a tower's rows, and the facts that the test needs."""
+    model, shapes, settings = load(config, kind, published, back)
     found = model.model.get_image_features(**inputs)
     rows = torch.cat([*getattr(found, "pooler_output", found)])
     facts = {
-        "config": settings,
+        "config": settings | more,
         "processor": processor,
         "text": None,
         "shapes": {k: list(v) for k, v in shapes.items() if not re.search(_TEXT, k)},

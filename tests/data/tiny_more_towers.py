@@ -114,6 +114,34 @@ K("kimi-vl", "Kimi_K25ForConditionalGeneration", kimi_config, lambda t, _: KimiV
   mtmd=False)  # fmt: skip
 
 
+GEMMA4 = tiny.KINDS["gemma4"]
+
+
+def gemma4_config():
+    config = GEMMA4.cfg()
+    from transformers import Gemma4AudioConfig
+
+    # Heads of 32; sounds of 3.3 s have 82 rows, of which each sees twelve.
+    config.audio_config = Gemma4AudioConfig(
+        hidden_size=VD, num_hidden_layers=2, num_attention_heads=VH, output_proj_dims=64,
+        subsampling_conv_channels=[128, 8],
+    )  # fmt: skip
+    return config
+
+
+def gemma4_weights(name, tensor, rng):
+    """Bounds of values that some values exceed; other weights as the tool makes them."""
+    if name.endswith(("_min", "_max")) and "audio" in name:
+        return rng.uniform(1.5, 2.5, tuple(tensor.shape)) * (1 if name.endswith("max") else -1)
+    return tiny.gemma4_init(name, tensor, rng)
+
+
+K("gemma4-audio", "Gemma4ForConditionalGeneration", gemma4_config, GEMMA4.proc, GEMMA4.tokens,
+  GEMMA4.roles | {"audio_token": "<|audio|>", "boa_token": "<|audio>", "eoa_token": "<audio|>"},
+  "<|audio|>", "<|audio|>", **{k: getattr(GEMMA4, k) for k in ("patch", "post", "bos")},
+  init=gemma4_weights, audio=True, mtmd=False, tower="model.audio_tower")  # fmt: skip
+
+
 CPM = ["<image>", "</image>", "<slice>", "</slice>", "<image_id>", "</image_id>", "<row>"]
 
 

@@ -68,6 +68,13 @@ def write_tokenizer(folder):
     (folder / "tokenizer_config.json").write_text(json.dumps(given))
 
 
+def sound(samples):
+    """Return a sound with noise, and a tone that becomes louder."""
+    time = np.arange(samples)
+    tone = np.sin(time * 0.17, dtype=np.float64) * time / samples
+    return (_noise(time.astype(np.uint64)) * 0.05 + tone * 0.3).astype(np.float32)
+
+
 def frames(count, height, width):
     """Return frames of a video in which `picture` moves to the right."""
     return [np.roll(picture(height, width), 5 * i, 1) for i in range(count)]

@@ -5,6 +5,7 @@ Pillow 13.
 """
 
 import json
+import math
 import re
 from functools import cache
 from pathlib import Path
@@ -16,10 +17,10 @@ import PIL
 import pytest
 from gguf import GGUFWriter
 
-from tests.data.tower_weights import make_weights, picture
+from tests.data.tower_weights import make_weights, picture, sound
 from tests.files.huggingface.folders import safetensors
 from tests.models.towers import open_tower, rows, write_mmproj
-from wgpu_backend.errors import ModelError, OptionError
+from wgpu_backend.errors import MediaError, ModelError, OptionError
 from wgpu_backend.files.gguf.config import Config
 from wgpu_backend.files.gguf.one_file import own_tower, text_part
 from wgpu_backend.files.gguf.parts import FilePart, tower_part
@@ -66,7 +67,8 @@ def test_rows_are_those_of_transformers(name, device, tmp_path):
     facts, arrays = recorded()
     tower, backend = open_recorded(tmp_path, name, device)
     with backend:
-        media = tower.prepare(picture(41, 70))
+        samples = facts[name].get("sound")
+        media = tower.prepare(picture(41, 70) if samples is None else sound(samples))
         found = rows(tower, media)
     assert found.shape == (media.rows, tower.cols) == arrays[name].shape
     assert nmse(found, arrays[name]) < LIMIT
@@ -123,6 +125,23 @@ def test_kimi_vl_pads_or_crops(tmp_path, pads):
         tower.most = 10**6
         with pytest.raises(OptionError, match="takes less than 3584 on each side"):
             tower.values(picture(14, 3584))
+
+
+def test_gemma4_hears_whole_windows_only(tmp_path):
+    tower, backend = open_recorded(tmp_path, "gemma4-audio", "cpu")
+    with backend:
+        # Windows of 20 ms begin 10 ms before the sound; four of them make a row.
+        for samples, count in ((161, 1), (320, 1), (321, 2), (960, 5), (480_000, 2999)):
+            media = tower.prepare(sound(samples))
+            assert media.arrays["frames"].shape == (count, 128)
+            assert media.rows == math.ceil(count / 4)
+        assert [*media.layout] == ["<|audio>", Rows(750), "<audio|>"]
+        for samples in (0, 160, 480_001):
+            with pytest.raises(MediaError, match=r"seconds, the model takes 0\.02 to 30"):
+                tower.prepare(sound(samples))
+        # Silence: the logarithm of the floor.
+        frames = tower.prepare(np.zeros(400, np.float32)).arrays["frames"]
+        assert np.allclose(frames, np.log(1e-3), atol=1e-6)
 
 
 # Names that llama.cpp's converter gives MiniCPM-V's weights; it swaps the two last matrices.

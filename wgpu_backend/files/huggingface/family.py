@@ -28,7 +28,7 @@ _NUMBER = re.compile(r"(?<=\.)\d+(?=\.|$)")
 # Buffers that are computed here, and towers for pictures and sound.
 _USELESS = re.compile(
     r"rotary_emb\.inv_freq$|position_ids$|\.attn\.(masked_)?bias$|\.attention\.(masked_)?bias$"
-    r"|^(model\.)?(vision|visual|audio|multi_modal|connector\.|image_newline$|embed_vision)"
+    r"|^(model\.)?(vision|visual|audio|multi_modal|connector\.|image_newline$|embed_vision|embed_audio)"
     r"|vision_tower|^pooler\.|mm_projector|^vpm\.|^resampler\."
 )
 _SCANS = (".A_log", ".D")

@@ -1,4 +1,4 @@
-"""The log-mel spectrograms that Whisper reads.
+"""The log-mel spectrograms that Whisper and Gemma 4 read.
 
 Radford et al. 2022, "Robust Speech Recognition via Large-Scale Weak Supervision", §2.2: 80 bands
 (128 since version 3) of windows of 25 ms every 10 ms. The mel scale is
@@ -7,6 +7,7 @@ Stevens, Volkmann & Newman 1937, in the form of Slaney 1998, "Auditory Toolbox",
 
 from __future__ import annotations
 
+import math
 from functools import cache
 
 import numpy as np
@@ -79,4 +80,50 @@ def log_mel(samples: NDArray[np.float32], bands: int) -> NDArray[np.float32]:
     np.maximum(out, out.max() - _RANGE, out=out)
     out += 4
     out /= 4
+    return out
+
+
+# Gemma 4: windows of 20 ms every 10 ms, and the mel scale of O'Shaughnessy 1987, as in HTK.
+_SHORT = 320
+_BINS = 512
+_FLOOR = 1e-3
+
+
+@cache
+def _plain_filters(bands: int) -> NDArray[np.float64]:
+    """Return triangular filters of equal height: (1 + _BINS // 2, bands), from 0 to 8 kHz."""
+    most = 2595 * math.log10(1 + RATE / 2 / 700)
+    edges = _plain_mel_to_hertz(np.linspace(0, most, bands + 2))
+    frequencies = np.linspace(0, RATE / 2, 1 + _BINS // 2)[:, None]
+    low, centre, high = edges[:-2], edges[1:-1], edges[2:]
+    rising, falling = (frequencies - low) / (centre - low), (high - frequencies) / (high - centre)
+    return np.clip(np.minimum(rising, falling), 0, None)
+
+
+def _plain_mel_to_hertz(mel: NDArray[np.float64]) -> NDArray[np.float64]:
+    return 700 * (np.power(10.0, mel / 2595) - 1)
+
+
+def log_magnitudes(samples: NDArray[np.float32], bands: int) -> NDArray[np.float32]:
+    """Return the logarithms of a sound's mel magnitudes, as Gemma 4 reads them: (frames, bands).
+
+    Windows begin 10 ms before the sound. Those that end after it are left out.
+
+    Parameters
+    ----------
+    samples : (samples,), f32
+        At 16 kHz, from -1 to 1.
+    """
+    window = 0.5 - 0.5 * np.cos(2 * np.pi * np.arange(_SHORT) / _SHORT)
+    count = max(-(-(len(samples) - HOP) // HOP), 0)
+    if not count:
+        return np.empty((0, bands), np.float32)
+    padded = np.pad(samples, (HOP, _SHORT))
+    frames = np.lib.stride_tricks.sliding_window_view(padded, _SHORT)[::HOP][:count]
+    out = np.empty((count, bands), np.float32)
+    for at in range(0, count, _TOGETHER):
+        # The window is applied in f32, as in the published code.
+        values = frames[at : at + _TOGETHER] * window.astype(np.float32)
+        magnitudes = np.abs(np.fft.rfft(values.astype(np.float64), _BINS))
+        out[at : at + _TOGETHER] = np.log(magnitudes @ _plain_filters(bands) + _FLOOR)
     return out

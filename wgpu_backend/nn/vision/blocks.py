@@ -230,6 +230,26 @@ class FeedForward(Module):
         return self.down(gated(self.activation, self.gate(x), self.up(x)))
 
 
+class ClippedLinear(Module):
+    """A matrix product whose inputs and outputs are clamped in some models of Gemma 4."""
+
+    matrix: Tensor = weight("weight", "shape")
+    input_min: Tensor | None = weight("input_min", 1)
+    input_max: Tensor | None = weight("input_max", 1)
+    output_min: Tensor | None = weight("output_min", 1)
+    output_max: Tensor | None = weight("output_max", 1)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Map (patches, k) to (patches, m)."""
+        x = _limit(x, self.input_min, self.input_max)
+        return _limit(self.matrix.linear(x, None), self.output_min, self.output_max)
+
+
+def _limit(x: Tensor, least: Tensor | None, most: Tensor | None) -> Tensor:
+    x = x if least is None else x.maximum(least)
+    return x if most is None else x.minimum(most)
+
+
 class EncoderLayer(Module):
     """A pre-norm layer of attention and feed-forward with residuals, maybe with layer scales."""
 
@@ -355,6 +375,7 @@ def split_windows(
 
 __all__ = [
     "Attention",
+    "ClippedLinear",
     "EncoderLayer",
     "FeedForward",
     "LayerSizes",
