@@ -8,7 +8,7 @@ from tests.patience import PATIENCE
 from wgpu_backend.engine.batching.results import Event, Finish, TokenLogprob, Usage
 from wgpu_backend.server.worker.event_sender import EventSender, ForwardingMailbox
 from wgpu_backend.server.worker.frames import make_reader, read_message
-from wgpu_backend.server.worker.messages import from_plain
+from wgpu_backend.server.worker.messages import from_plain, parse_error
 
 END = Finish("stop", "", context_full=False, usage=Usage(completion_tokens=3))
 
@@ -99,3 +99,16 @@ def test_all_is_sent_before_the_end():
             found += [token for _, event in events_of(source) for token in event.tokens]
         closing_thread.join()
     assert found == [*range(1000)]
+
+
+def test_an_unforeseen_error_is_named_to_the_client_and_shown_in_the_log(caplog):
+    with linked() as (sender, source):
+        try:
+            raise IndexError("/home/someone: the text of another request")
+        except IndexError as error:
+            sender.send_error(5, error)
+        message, _ = read_message(source)
+    assert (message["type"], message["id"]) == ("failed", 5)
+    assert str(parse_error(message["error"])) == "internal error: IndexError"
+    assert "Traceback" in caplog.text
+    assert "/home/someone: the text of another request" in caplog.text

@@ -417,3 +417,9 @@ def test_a_worker_reports_what_is_on_the_gpu(path, model, full):
 
 def test_a_worker_of_the_cpu_has_nothing_on_a_gpu(worker):
     assert (worker.gpu_layers, worker.vram_nbytes) == (0, 0)
+
+
+def test_a_worker_of_a_replaced_package_names_both_versions(path, monkeypatch):
+    monkeypatch.setattr(client, "__version__", "0.0.1")
+    with pytest.raises(wb.ModelError, match=r"version 0\.0\.1.* restart the server"):
+        opened(path)

@@ -11,6 +11,7 @@ from dataclasses import replace
 from itertools import count
 from typing import Any
 
+from wgpu_backend import __version__
 from wgpu_backend.engine.batching.generation import Generation, Mailbox, Waiter, wake
 from wgpu_backend.engine.batching.intake import Intake
 from wgpu_backend.engine.batching.request import Request
@@ -76,7 +77,7 @@ class Client:
         self._over = threading.Event()
         self._channel = start(self._receive, self._handle_exit)
         # The channel keeps the order, so no later message can overtake this one.
-        self._channel.post({"do": "load", "spec": to_plain(spec)})
+        self._channel.post({"do": "load", "version": __version__, "spec": to_plain(spec)})
         if hang_seconds:
             watch = threading.Thread(target=self._watch, args=(hang_seconds,), daemon=True)
             watch.name = f"worker {self.pid} watch"

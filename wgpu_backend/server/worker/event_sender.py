@@ -6,6 +6,7 @@ import logging
 import signal
 import socket
 import threading
+import traceback
 from collections.abc import Callable, Iterator
 from io import BufferedReader
 from itertools import groupby
@@ -14,9 +15,12 @@ from typing import cast
 
 from wgpu_backend.engine.batching.generation import Mailbox
 from wgpu_backend.engine.batching.results import Event
+from wgpu_backend.errors import BackendError
+from wgpu_backend.ops.plugins import describe_mistake
 from wgpu_backend.server.worker.frames import Message, encode_message, make_reader, open_socket
-from wgpu_backend.server.worker.messages import error_to_plain, to_plain
+from wgpu_backend.server.worker.messages import Plain, error_to_plain, to_plain
 
+_LOG = logging.getLogger("wgpu_backend.worker")
 _MOST_WAITING = (
     # Most waiting messages. Producers wait beyond that, so a stopped server does not fill the
     # memory.
@@ -67,7 +71,7 @@ class EventSender:
 
     def send_error(self, number: int, error: BaseException) -> None:
         """Report that a request cannot be answered."""
-        self.send({"type": "failed", "id": number, "error": error_to_plain(error)})
+        self.send({"type": "failed", "id": number, "error": report_error(error)})
 
     def send_logs(self) -> None:
         """Send this process's log records to the server from now on."""
@@ -97,6 +101,17 @@ class EventSender:
             except Empty:
                 return None
         return None
+
+
+def report_error(error: BaseException) -> Plain:
+    """Return an error for the server; the traceback of an unexpected one goes to the log only."""
+    if isinstance(error, BackendError) or describe_mistake(error):
+        return error_to_plain(error)
+    _LOG.error("%s", "".join(traceback.format_exception(error)).rstrip())
+    text = f"internal error: {type(error).__name__}"
+    if isinstance(error, OSError) and error.strerror:
+        text = error.strerror
+    return {"kind": "BackendError", "message": text}
 
 
 def send_logs(send: Callable[[Message], None]) -> None:

@@ -6,23 +6,18 @@ failed, lost, log, and those of a kind of request.
 
 from __future__ import annotations
 
-import logging
 import os
 import sys
 import threading
-import traceback
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from io import BufferedReader
 from queue import Empty, SimpleQueue
 
 from wgpu_backend.errors import BackendError, DeviceLost
-from wgpu_backend.ops.plugins import describe_mistake
-from wgpu_backend.server.worker.event_sender import EventSender, connect
+from wgpu_backend.server.worker.event_sender import EventSender, connect, report_error
 from wgpu_backend.server.worker.frames import Message, read_message
 from wgpu_backend.server.worker.messages import error_to_plain
-
-_LOG = logging.getLogger("wgpu_backend.worker")
 
 
 class Cancelled(BackendError):
@@ -65,7 +60,7 @@ class JobRunner(ABC):
                 return 1
             except Exception as error:
                 # The server reports it to the client.
-                plain = _error_to_plain(error)
+                plain = report_error(error)
                 self._sender.send({"type": "failed", "id": number, "error": plain})
         self.close()
         return 0
@@ -121,14 +116,3 @@ def _read_messages(source: BufferedReader, runner: JobRunner) -> None:
             runner.take(*found)
     finally:
         os._exit(0)
-
-
-def _error_to_plain(error: Exception) -> dict[str, str]:
-    """Return an error as plain data; tracebacks of unexpected errors go to the log only."""
-    if isinstance(error, BackendError) or describe_mistake(error):
-        return error_to_plain(error)
-    _LOG.error("%s", "".join(traceback.format_exception(error)).rstrip())
-    text = f"internal error: {type(error).__name__}"
-    if isinstance(error, OSError) and error.strerror:
-        text = error.strerror
-    return {"kind": "BackendError", "message": text}

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from wgpu_backend import __version__
 from wgpu_backend.device.c_types import parse_c_types
 from wgpu_backend.engine.batching.engine import Engine
 from wgpu_backend.engine.batching.generation import Generation
@@ -27,7 +28,7 @@ from wgpu_backend.engine.batching.request import Request
 from wgpu_backend.engine.language_model import LanguageModel
 from wgpu_backend.engine.loading import load
 from wgpu_backend.engine.media import Part
-from wgpu_backend.errors import BackendError, DeviceLost, OptionError, StoreError
+from wgpu_backend.errors import BackendError, DeviceLost, ModelError, OptionError, StoreError
 from wgpu_backend.llama.states import (
     Layout,
     SavedSequence,
@@ -85,11 +86,12 @@ def _serve(first: Message, source: BufferedReader, sender: EventSender) -> None:
         target=_read_messages, args=(source, inbox), name="reader", daemon=True
     ).start()
     try:
+        _require_version(first.get("version", "an older one"))
         spec = from_plain(LoadSpec, first["spec"])
         model, engine = _load(spec, _report_loading(sender), endings.put)
     except Exception as error:
         # The server reports it to the client.
-        sender.send({"type": "failed", "id": 0, "error": error_to_plain(error)})
+        sender.send_error(0, error)
         sender.close()
         os._exit(1)
     service = Service(model, engine, sender, endings)
@@ -110,6 +112,14 @@ def _serve(first: Message, source: BufferedReader, sender: EventSender) -> None:
     service.close()
     sender.close()
     os._exit(0)
+
+
+def _require_version(server: str) -> None:
+    """Refuse to work for a server that started before the package was replaced."""
+    if server != __version__:
+        raise ModelError(
+            f"the server has version {server}, the package is {__version__} now; restart the server"
+        )
 
 
 def _report_loading(sender: EventSender) -> Progress:
