@@ -72,6 +72,9 @@ def test_a_prompt_goes_in_several_passes_where_several_adapters_can_work_at_once
             backend = Backend(file, executor)
             backend.load()
             with LanguageModel(backend, 512, F16) as model:
+                tokens = list(model.tokens(prompt, GREEDY, num_predict=4))
+                widest = max(shape.tokens for _, shape, *_ in model.runner._passes)
+                model.cache.remove(0)
                 sizes = []
                 plain = model.runner.run
 
@@ -82,17 +85,19 @@ def test_a_prompt_goes_in_several_passes_where_several_adapters_can_work_at_once
                 model.runner.run = run
                 [logits] = model.runner.prompt(0, prompt, model._logits, {}).wait()
                 portions = [model.runner.portion(n) for n in (1, 300, 600, 5000)]
-                return sizes, portions, logits, list(model.tokens(prompt, GREEDY, num_predict=4))
+                return sizes, portions, widest, logits, tokens
 
     one, *wanted = passes(NumpyExecutor())
     assert one == [256, 44]
-    assert wanted[0] == [256] * 4
+    assert wanted[:2] == [[256] * 4, 256]
     two = PlacedExecutor([NumpyExecutor(), NumpyExecutor()], PARTED, tied=True)
-    sizes, portions, logits, tokens = passes(two)
+    sizes, portions, widest, logits, tokens = passes(two)
     assert sizes == [128, 128, 44]
     assert portions == [128, 128, 256, 256]
-    np.testing.assert_allclose(logits, wanted[1], rtol=2e-4, atol=2e-5)
-    assert tokens == wanted[2]
+    # Generating reads its prompt so, too.
+    assert widest == 128
+    np.testing.assert_allclose(logits, wanted[2], rtol=2e-4, atol=2e-5)
+    assert tokens == wanted[3]
     # Two devices on one adapter take turns.
     same = replace(PARTED, devices=("vulkan:0", "vulkan:0#1"))
     assert (PARTED.is_parallel, same.is_parallel) == (True, False)
