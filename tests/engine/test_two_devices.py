@@ -1,7 +1,5 @@
 """Models with layers on two devices: the text of one device, for one request and for several."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
@@ -12,13 +10,14 @@ from wgpu_backend.device.adapters import Devices
 from wgpu_backend.dtypes import F16
 from wgpu_backend.engine.language_model import LanguageModel
 from wgpu_backend.files.gguf.reader import open_gguf
+from wgpu_backend.graph.capabilities import DeviceInfo
 from wgpu_backend.ml.backend import Backend
 from wgpu_backend.ml.numpy_executor import NumpyExecutor
 from wgpu_backend.ml.placed_executor import PlacedExecutor
 from wgpu_backend.ml.placement import Placement
 from wgpu_backend.ops.sampling.host import SamplingOptions
 
-PARTED = Placement(("cpu", "vulkan:0"), (0, 1, 1), 0, 1)
+PARTED = Placement(("cpu", "cpu@10.0.0.2:9"), (0, 1, 1), 0, 1)
 GREEDY = SamplingOptions(temperature=0.0)
 SEEDED = SamplingOptions(temperature=0.8, seed=5, repeat_penalty=1.3)
 PROMPTS = ([1, 2, 3, 4], [9, 8, 7], list(range(20, 60)))
@@ -63,7 +62,7 @@ def test_two_devices_write_the_text_of_one(path, wanted, layers):
     assert found == wanted
 
 
-def test_a_prompt_goes_in_several_passes_where_several_adapters_can_work_at_once(path):
+def test_a_prompt_goes_in_several_passes_where_several_processors_can_work_at_once(path):
     prompt = [i % 90 for i in range(300)]
 
     def passes(executor):
@@ -98,10 +97,30 @@ def test_a_prompt_goes_in_several_passes_where_several_adapters_can_work_at_once
     assert widest == 128
     np.testing.assert_allclose(logits, wanted[2], rtol=2e-4, atol=2e-5)
     assert tokens == wanted[3]
-    # Two devices on one adapter take turns.
-    same = replace(PARTED, devices=("vulkan:0", "vulkan:0#1"))
-    assert (PARTED.is_parallel, same.is_parallel) == (True, False)
-    assert not Placement(("cpu", "vulkan:0"), (1, 1, 1), 0, 1).is_parallel
+
+
+@pytest.mark.parametrize(
+    ("devices", "layers", "parallel"),
+    [
+        (("vulkan:0", "vulkan:1"), (0, 1), True),
+        # Two devices on one adapter take turns.
+        (("vulkan:0", "vulkan:0#1"), (0, 1), False),
+        (("cpu", "vulkan:0"), (0, 1), True),
+        (("cpu", "vulkan:0"), (1, 1), False),
+        # A rasteriser computes on the CPU.
+        (("cpu", "vulkan:9"), (0, 1), False),
+        (("vulkan:9@10.0.0.1:7", "vulkan:9@10.0.0.2:7"), (0, 1), True),
+        (("cpu@10.0.0.1:7", "vulkan:9@10.0.0.1:7"), (0, 1), False),
+    ],
+)
+def test_processors_that_can_work_at_once(devices, layers, parallel):
+    children = [NumpyExecutor() for _ in devices]
+    for child, name in zip(children, devices, strict=True):
+        kind = "cpu" if "cpu" in name else "software" if ":9" in name[:8] else "discrete"
+        child.info = DeviceInfo(name, name, kind=kind)
+    executor = PlacedExecutor(children, Placement(devices, layers, 0, 1))
+    assert executor.is_parallel == parallel
+    executor.close()
 
 
 @pytest.mark.gpu

@@ -38,9 +38,9 @@ from wgpu_backend.ops.sampling.sampling import resolve_tokens
 CHUNK = 256
 # On a GPU, while no other sequence waits for its next token: weights are unpacked half as often.
 LONG_CHUNK = 512
-# A prompt on several adapters goes in so many passes, but none of fewer tokens than the second: one
-# adapter computes the second pass while another computes the first. Products of fewer rows would
-# lose more than that wins.
+# A prompt on several processors goes in so many passes, but none of fewer tokens than the second:
+# one computes the second pass while another computes the first. Products of fewer rows would lose
+# more than that wins.
 PASSES, SHORT_CHUNK = 4, 128
 # Graphs are recorded for at least this many positions; fewer would not be faster.
 SHORTEST = 256
@@ -163,7 +163,7 @@ class Runner:
         self.clock = Clock()
         self._executor = model.backend.executor
         executor = self._executor
-        placed = isinstance(executor, PlacedExecutor) and executor.placement.is_parallel
+        placed = isinstance(executor, PlacedExecutor) and executor.is_parallel
         self._parallel: bool = placed and model.causal
         spec = Spec.dense((TOKEN_SLOTS,), I32)
         self.token_slots = leaf(spec, self._executor.state(spec, "chosen tokens"))

@@ -42,7 +42,7 @@ from wgpu_backend.ml.executor import (
 )
 from wgpu_backend.ml.numpy_executor import NumpyExecutor
 from wgpu_backend.ml.partition import Home, Partition
-from wgpu_backend.ml.placement import EMBEDDING, TABLE, Placement, find_layer
+from wgpu_backend.ml.placement import EMBEDDING, HOST, TABLE, Placement, find_layer
 
 # Weights of at most so many bytes are copied to every device that reads them.
 SMALL_NBYTES = 64 << 10
@@ -476,6 +476,17 @@ class PlacedExecutor:
         """The devices, in the order of a pass."""
         named = zip(self.children, self.placement.devices, strict=True)
         return [replace(child.info, id=name) for child, name in named]
+
+    @property
+    def is_parallel(self) -> bool:
+        """Whether several processors have layers, so that they can work at once."""
+        busy: set[str] = set()
+        for at in self.placement.layers:
+            # A device of another node has the node's address after its own id.
+            device, _, node = self.name(at).partition("@")
+            on_host = self.children[at].info.kind in ("software", "cpu")
+            busy.add(f"{HOST if on_host else device.partition('#')[0]}@{node}")
+        return len(busy) > 1
 
     # The places of storages, see `ml.partition.Places`.
 

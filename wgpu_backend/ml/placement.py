@@ -365,12 +365,6 @@ class Placement:
         return on_gpus - len(self.host - {EMBEDDING})
 
     @property
-    def is_parallel(self) -> bool:
-        """Whether several adapters have layers, so that they can work at once."""
-        busy = {self.devices[at].partition("#")[0] for at in self.layers}
-        return len(busy) > 1
-
-    @property
     def uses_host_memory(self) -> bool:
         """Whether a device reads the host's memory."""
         return bool(self.host) or self.host_caches
