@@ -1,4 +1,8 @@
-"""Calibration: two worker processes of the bundled model under load, against the simulation."""
+"""Calibration: two processes of the bundled model under load, against the simulation.
+
+First both have the whole model; then one has the first half of the layers and the engine, and the
+other the second half.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +13,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from statistics import median
 
+from benchmarks.cluster.pipeline import node
 from benchmarks.cluster.simulate import Costs, Setup, percentile, simulate
 from wgpu_backend.cli.names import BUNDLED
 from wgpu_backend.engine.batching.request import Request
-from wgpu_backend.server.worker.messages import LoadSpec
+from wgpu_backend.files.gguf.reader import open_gguf
+from wgpu_backend.server.worker.messages import LoadSpec, PipelineSpec
 from wgpu_backend.server.worker.remote import WorkerModel, open_worker
 
 SLOTS, CONTEXT = 4, 512
@@ -21,6 +27,8 @@ PROMPT, ANSWER, LONGEST = 64, 48, 384
 MANY = 256  # tokens of the prompt that is measured
 USERS = (2, 6, 12)
 SECONDS, WARM = 12.0, 2.0
+# From one process to the other, as `benchmarks.cluster.pipeline` measures it.
+HOP = 0.0002
 
 
 def calibrate() -> Iterator[str]:
@@ -42,6 +50,26 @@ def calibrate() -> Iterator[str]:
     finally:
         for worker in workers:
             worker.close()
+    yield from calibrate_pipeline(spec)
+
+
+def calibrate_pipeline(spec: LoadSpec) -> Iterator[str]:
+    """Measure loads of a pipeline of two processes, and stage times of one with the whole model."""
+    with node(spec.path, "cpu") as stage, open_gguf(spec.path) as file:
+        layers = file.config.uint("block_count")
+        halves = tuple(2 * layer // layers for layer in range(layers))
+        pipeline = PipelineSpec(("cpu", stage.id), halves, (stage,))
+        whole = open_worker("whole", spec, 256, lambda _: None)
+        both = open_worker("pipeline", replace(spec, pipeline=pipeline), 256, lambda _: None)
+        try:
+            yield "pipeline of two:"
+            for users in USERS[:2]:
+                before = measure([whole])
+                rate, slow = load([both], users)
+                yield compare(users, rate, slow, middle(before, measure([whole])), depth=2)
+        finally:
+            both.close()
+            whole.close()
 
 
 def middle(a: Costs, b: Costs) -> Costs:
@@ -49,11 +77,12 @@ def middle(a: Costs, b: Costs) -> Costs:
     return Costs((a.base + b.base) / 2, (a.each + b.each) / 2, (a.token + b.token) / 2, 0.0)
 
 
-def compare(users: int, rate: float, slow: float, costs: Costs) -> str:
+def compare(users: int, rate: float, slow: float, costs: Costs, depth: int = 1) -> str:
     """Simulate a load, and format it next to the measurement."""
+    costs = replace(costs, hop=HOP if depth > 1 else 0.0)
     setup = Setup(
-        2, users, slots=SLOTS, system=PROMPT, answered=ANSWER, turns=1, think=0.0, cached=0,
-        seconds=60.0, warm=10.0, routing="prefix",
+        2, users, depth=depth, slots=SLOTS // depth, chunk=PROMPT, system=PROMPT, answered=ANSWER,
+        turns=1, think=0.0, cached=0, seconds=60.0, warm=10.0, routing="prefix",
     )  # fmt: skip
     found = [simulate(replace(setup, seed=seed), costs) for seed in range(5)]
     own = median(each.throughput for each in found)
@@ -73,7 +102,7 @@ def measure(workers: Sequence[WorkerModel]) -> Costs:
         full = _step(worker, SLOTS, number)
         each = max(0.0, (full - base) / (SLOTS - 1))
         start = _timed(lambda: _answers(worker, 1, MANY, 1, number))
-        found.append(Costs(base - each, each, max(1e-7, (start - base) / MANY), 0.0))
+        found.append(Costs(max(0.0, base - each), each, max(1e-7, (start - base) / MANY), 0.0))
 
     _at_once([lambda w=w, i=i: one(w, i) for i, w in enumerate(workers)])
     return Costs(

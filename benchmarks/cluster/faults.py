@@ -1,6 +1,7 @@
 """Faults of a pipeline over two nodes: what becomes of requests, counted.
 
     python -m benchmarks.cluster.faults [--requests 100] [--faults 20] [--delay 0.05]
+        [--proxies]
 
 Each node is a network namespace of this machine (Linux, as root, with `ip`) with a store of its
 own; elsewhere, a process. A proxy delays what is sent to it. In each round some requests begin,
@@ -207,9 +208,9 @@ class Proxied(Node):
 
 
 @contextmanager
-def two_nodes(token: str, delay: float) -> Iterator[tuple[str, list[Node]]]:
+def two_nodes(token: str, delay: float, *, proxies: bool) -> Iterator[tuple[str, list[Node]]]:
     """Make two nodes, in namespaces if this machine has them."""
-    able = sys.platform == "linux" and os.geteuid() == 0 and shutil.which("ip")
+    able = not proxies and sys.platform == "linux" and os.geteuid() == 0 and shutil.which("ip")
     kind: type[Namespace | Proxied] = Namespace if able else Proxied
     kind.delay = delay
     nodes: list[Node] = []
@@ -286,7 +287,7 @@ class Trial:
         made = [(p, self.model.engine.submit(request(self.model, p))) for p in prompts]
         if fault is not None:
             time.sleep(self._draw.uniform(0.1, 4.0))
-            fault(self.nodes[number % 2])
+            fault(self.nodes[number // 2 % 2])
         end = time.monotonic() + HANG_SECONDS
         for prompt, generation in made:
             self._take(prompt, generation, end)
@@ -345,12 +346,13 @@ def main() -> int:
     parser.add_argument("--requests", type=int, default=100)
     parser.add_argument("--faults", type=int, default=20, help="half kills, half links down")
     parser.add_argument("--delay", type=float, default=0.05, help="seconds of a round trip")
+    parser.add_argument("--proxies", action="store_true", help="make no network namespaces")
     parser.add_argument("--listen", nargs=2, metavar=("HOST", "PORT"), help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.listen:
         return listen(*options.listen)
     token = secrets.token_urlsafe(32)
-    with two_nodes(token, options.delay) as (how, nodes):
+    with two_nodes(token, options.delay, proxies=options.proxies) as (how, nodes):
         prompts = [f"Once upon a time a {thing}" for thing in THINGS]
         alone = open_model(token, nodes, 1)
         wanted = {p: alone.engine.submit(request(alone, p)).result().text for p in prompts}
@@ -362,7 +364,7 @@ def main() -> int:
         rounds = options.faults or 1
         for number in range(rounds):
             count = (number + 1) * options.requests // rounds - number * options.requests // rounds
-            fault = (trial.kill, trial.take_link_down)[number // 2 % 2] if options.faults else None
+            fault = (trial.kill, trial.take_link_down)[number % 2] if options.faults else None
             trial.round(number, count, fault)
             print(f"round {number + 1}: {str(trial.counts).splitlines()[0]}", flush=True)
         print(trial.counts)
