@@ -44,7 +44,7 @@ from wgpu_backend.engine.media import MARKER, Part, Prompt
 from wgpu_backend.engine.towers import Graphs
 from wgpu_backend.files.gguf.parts import tower_part
 from wgpu_backend.files.gguf.reader import open_gguf
-from wgpu_backend.files.media.pictures import read_pixels
+from wgpu_backend.files.media.pictures import read_picture
 from wgpu_backend.ml.backend import Backend, BackendParams, make_executor
 from wgpu_backend.nn.tower import Tower, projector_kinds, tower_class
 
@@ -236,7 +236,7 @@ def _measure_tower(
             own: list[float] = []
             others: list[float] = []
             for each in pictures:
-                media = tower.prepare(read_pixels(each))
+                media = tower.prepare(read_picture(each))
                 before = time.process_time()
                 graphs.run(media)
                 own.append(time.process_time() - before)
@@ -306,7 +306,7 @@ def _measure_preprocessing(
     given: argparse.Namespace, name: str, tower: Tower, data: bytes
 ) -> Figures:
     how = Image.Resampling.BILINEAR if name == "siglip" else Image.Resampling.BICUBIC
-    patches = tower.prepare(read_pixels(data)).arrays["patches"]
+    patches = tower.prepare(read_picture(data)).arrays["patches"]
     if name == "siglip":
         side = round(len(patches) ** 0.5) * 14
         size = (side, side)
@@ -314,10 +314,10 @@ def _measure_preprocessing(
         size = (patches.shape[1] * 28, patches.shape[0] * 28)
 
     def by_pillow() -> object:
-        return Image.open(io.BytesIO(data)).convert("RGB").resize(size, how)
+        return Image.open(io.BytesIO(data)).resize(size, how)
 
     def own() -> object:
-        return tower.prepare(read_pixels(data))
+        return tower.prepare(read_picture(data))
 
     ratios = [spent(own) / spent(by_pillow) for _ in range(given.repeats + 1)][1:]
     return {f"{name}: preprocessing over Pillow's decode and resize": f"{median(ratios):.2f}"}

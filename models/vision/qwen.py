@@ -38,12 +38,13 @@ from wgpu_backend.nn.vision.positions import aligned_weights, resize_table
 from wgpu_backend.nn.vision.processing import (
     Filter,
     Size,
+    Value,
     colour_statistics,
     fit_frames,
     fit_pixels,
     list_places,
-    normalise,
     normalise_fused,
+    normalise_patches,
     resize,
     resize_coarsely,
     split_patches,
@@ -99,11 +100,12 @@ class Qwen2Vision(Tower):
     def prepare(self, source: NDArray[Any]) -> Media:
         """Resize a picture to whole squares of patches, within the limits on pixels."""
         size = fit_pixels(source.shape[:2], self.step, self.fewest, self.most)
-        values = normalise(resize(source, *size), *self.statistics)
-        patches = split_patches(values, self.patch, merge=self.square)
+        split = self._reorder(split_patches(resize(source, *size), self.patch, merge=self.square))
+        patches = normalise_patches(split, *self.statistics)
         rows, columns = patches.shape[:2]
-        arrays = {"patches": self._reorder(patches), **self._arrays(rows, columns)}
-        return make_media(arrays, [Rows(rows * columns, (1, rows, columns))])
+        arrays = {"patches": patches, **self._arrays(rows, columns)}
+        layout = [Rows(rows * columns, (1, rows, columns))]
+        return make_media(arrays, layout, sources={"patches": split})
 
     def prepare_video(self, frames: Sequence[NDArray[Any]], fps: float) -> Media:
         """Resize frames to whole squares of patches, and pair them; the last may be repeated."""
@@ -137,12 +139,12 @@ class Qwen2Vision(Tower):
         """Return the layout of a video's rows in the prompt."""
         return [self.around[0], Rows(prod(grid), grid), self.around[1]]
 
-    def _reorder(self, patches: NDArray[np.float32]) -> NDArray[np.float32]:
+    def _reorder(self, patches: NDArray[Value]) -> NDArray[Value]:
         """Return the squares of patches of a picture in the order of `order`."""
-        rows, columns, each, _ = patches.shape
+        rows, columns = patches.shape[:2]
         order = self.order(rows, columns)
         # The shape keeps rows and columns, since it is the key of a recorded graph.
-        return patches.reshape(rows * columns, each, -1)[order].reshape(patches.shape)
+        return patches.reshape(rows * columns, -1).take(order, 0).reshape(patches.shape)
 
     def _arrays(self, rows: int, columns: int, frames: int = 1) -> dict[str, NDArray[Any]]:
         """Return the graph inputs that depend on a picture's shape alone."""

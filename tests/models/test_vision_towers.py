@@ -118,6 +118,10 @@ def test_a_digest_changes_with_values_shapes_and_layout():
         make_media({"x": values}, ["a", Rows(2)]),
         make_media({"x": values}, [Rows(2, (1, 1, 2))]),
     ]
+    some = np.arange(6, dtype=np.uint8)
+    both = {"x": values, "y": values}
+    made += [make_media(both, [Rows(2)], sources={"x": each}) for each in (some, some + 1)]
+    made.append(make_media({"x": values, "y": values + 1}, [Rows(2)], sources={"x": some}))
     assert len({media.digest for media in made}) == len(made)
     assert make_media({"x": values}, [Rows(2)]).digest == made[0].digest
     assert make_media({}, ["a", Rows(2), "b", Rows(3)]).rows == 5

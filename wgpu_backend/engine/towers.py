@@ -384,14 +384,14 @@ class Towers:
             See `get`.
         """
         # Imported here: a server imports this module, and reads no pictures itself.
-        from wgpu_backend.files.media.pictures import read_frames, read_pixels
+        from wgpu_backend.files.media.pictures import read_frames, read_picture
 
         tower = self.get("image" if part.kind == "video" else part.kind)
         source: Any = part.source
         if part.kind == "video":
             return tower.prepare_video(read_frames(source), _check_fps(part.fps)), tower
         if part.kind == "image":
-            return tower.prepare(read_pixels(source)), tower
+            return tower.prepare(read_picture(source)), tower
         return tower.prepare(load_sound(source)), tower
 
     def raw(self, prompter: Prompter, text: str, parts: Sequence[Part]) -> Prompt:

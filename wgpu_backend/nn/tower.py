@@ -82,14 +82,25 @@ class Media:
 
 
 def make_media(
-    arrays: Mapping[str, Array], layout: Sequence[str | Rows], markers: tuple[str, ...] = ()
+    arrays: Mapping[str, Array],
+    layout: Sequence[str | Rows],
+    markers: tuple[str, ...] = (),
+    *,
+    sources: Mapping[str, Array] | None = None,
 ) -> Media:
-    """Make a `Media` with its digest."""
+    """Make a `Media` with its digest.
+
+    Parameters
+    ----------
+    sources : mapping of str to ndarray
+        Smaller arrays that the tower computes some of `arrays` from, by the same names: the digest
+        is of these instead, which takes less time.
+    """
     # The layout counts as well: it decides between which tokens the rows are.
     whole = hashlib.sha256(repr([*layout]).encode())
-    for name, array in arrays.items():
+    for name, array in {**arrays, **(sources or {})}.items():
         whole.update(f"{name} {array.dtype} {array.shape}".encode())
-        whole.update(np.ascontiguousarray(array).tobytes())
+        whole.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
     return Media(arrays, layout, whole.digest(), markers)
 
 

@@ -11,8 +11,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from wgpu_backend.errors import OptionError
+from wgpu_backend.files.media.pictures import Picture, read_picture, read_pixels
 from wgpu_backend.nn.vision import processing
 from wgpu_backend.nn.vision.processing import Filter
 
@@ -132,3 +134,60 @@ def test_patches_of_a_square_follow_each_other():
 def test_very_uneven_pictures_are_refused(function):
     with pytest.raises(OptionError, match=r"900 x 2 pixels.*ratio of sides of at most 200"):
         function((2, 900), 1, 1, 10**9)
+
+
+# Pictures in place of arrays.
+
+USES = {
+    "resize": lambda x: processing.resize(x, 20, 30, Filter.BICUBIC),
+    "reduce": lambda x: processing.resize(x, 7, 9, Filter.LANCZOS),
+    "same size": lambda x: processing.resize(x, *x.shape[:2]),
+    "resize_coarsely": lambda x: processing.resize_coarsely(x, 20, 9),
+    "crop_centre": lambda x: processing.crop_centre(x, (20, 50)),
+    "pad": lambda x: processing.pad(x, (60, 70), centred=True),
+    "pad nothing": lambda x: np.asarray(processing.pad(x, x.shape[:2])),
+    "split_tiles": lambda x: np.stack(processing.split_tiles(x, (2, 3))),
+    "normalise": lambda x: processing.normalise(x, processing.CLIP_MEAN, processing.CLIP_DEVIATION),
+    "scale_unit": processing.scale_unit,
+    "arithmetic": lambda x: np.add(x / 255, x[2:3] * np.float32(2)) - 1,
+    "attributes": lambda x: np.array([x.ndim, x.size, len(x), *x.mean((0, 1)), x.dtype == "u1"]),
+}
+
+
+@pytest.mark.parametrize("use", USES)
+def test_a_picture_acts_as_its_pixels(rng, use):
+    pixels = rng.integers(0, 256, (34, 45, 3), np.uint8)
+    picture = read_picture(pixels)
+    found, wanted = USES[use](picture), USES[use](pixels)
+    assert isinstance(found, np.ndarray)
+    assert found.dtype == wanted.dtype
+    np.testing.assert_array_equal(found, wanted)
+
+
+def test_a_picture_is_resized_without_unpacking_its_pixels(rng, tmp_path):
+    """Turned upright, and as it was when it was read."""
+    pixels = rng.integers(0, 256, (34, 45, 3), np.uint8)
+    exif = Image.Exif()
+    exif[0x0112] = 6  # turned by a quarter
+    Image.fromarray(pixels).save(tmp_path / "a.png", exif=exif)
+    picture = read_picture(tmp_path / "a.png")
+    assert isinstance(picture, Picture)
+    assert picture.shape == (45, 34, 3)
+    found = processing.resize(picture, 10, 20)
+    assert "pixels" not in picture.__dict__
+    np.testing.assert_array_equal(found, processing.resize(read_pixels(tmp_path / "a.png"), 10, 20))
+    np.testing.assert_array_equal(picture, np.rot90(pixels, 3))
+    source = Image.fromarray(pixels)
+    picture = read_picture(source)
+    source.paste((0, 0, 0), (0, 0, 45, 34))
+    np.testing.assert_array_equal(picture, pixels)
+
+
+@pytest.mark.parametrize("merge", [1, 2])
+def test_patches_of_bytes_have_the_values_of_patches_of_floats(rng, merge):
+    pixels = rng.integers(0, 256, (24, 36, 3), np.uint8)
+    statistics = processing.CLIP_MEAN, processing.CLIP_DEVIATION
+    split = processing.split_patches(pixels, 6, merge=merge)
+    assert split.dtype == np.uint8
+    wanted = processing.split_patches(processing.normalise(pixels, *statistics), 6, merge=merge)
+    np.testing.assert_array_equal(processing.normalise_patches(split, *statistics), wanted)

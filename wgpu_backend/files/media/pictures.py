@@ -9,11 +9,13 @@ import io
 import os
 import warnings
 from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.lib.mixins import NDArrayOperatorsMixin
+from numpy.typing import DTypeLike, NDArray
 from PIL import Image, ImageCms, ImageOps
 
 from wgpu_backend.errors import MediaError
@@ -27,6 +29,58 @@ MAX_FRAMES = 768
 MAX_FRAME_PIXELS = 1 << 28
 """The most pixels of a video: in RGB they take 800 MB."""
 _WHITE = (255, 255, 255)
+
+
+class Picture(NDArrayOperatorsMixin):
+    """A picture in place of its pixels, an array (height, width, 3), u8.
+
+    Pillow has four bytes for a pixel, so that unpacking takes about as long as decoding a JPEG. The
+    array is made when something other than `rescale` needs it.
+
+    Parameters
+    ----------
+    image : PIL.Image.Image
+        In RGB.
+    """
+
+    def __init__(self, image: Image.Image) -> None:
+        self.shape = (image.height, image.width, 3)
+        self._image = image
+
+    @cached_property
+    def pixels(self) -> NDArray[np.uint8]:
+        """The pixels: (height, width, 3)."""
+        return np.asarray(self._image)
+
+    def rescale(self, height: int, width: int, how: Image.Resampling) -> NDArray[np.uint8]:
+        """Return the pixels resized with a filter of Pillow."""
+        return np.asarray(self._image.resize((width, height), how))
+
+    def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]:
+        """Return the pixels, as NumPy asks for them."""
+        return np.array(self.pixels, dtype, copy=copy)
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *given: Any, **options: Any) -> Any:  # noqa: ANN401
+        """Apply a function of NumPy to the pixels."""
+        own = (each.pixels if isinstance(each, Picture) else each for each in given)
+        return getattr(ufunc, method)(*own, **options)
+
+    def __getitem__(self, key: Any) -> Any:  # noqa: ANN401
+        """Return part of the pixels."""
+        return self.pixels[key]
+
+    def __len__(self) -> int:
+        """Return the height."""
+        return self.shape[0]
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401
+        """Return another attribute of the array."""
+        return getattr(self.pixels, name)
+
+
+def read_picture(source: Source) -> NDArray[np.uint8]:
+    """Return a `Picture`, in place of an array. Errors are those of `load_picture`."""
+    return cast("NDArray[np.uint8]", Picture(load_picture(source)))
 
 
 def read_pixels(source: Source) -> NDArray[np.uint8]:
