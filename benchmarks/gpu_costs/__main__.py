@@ -10,6 +10,8 @@
     python -m benchmarks.gpu_costs --check                          fails where one became worse
 
 ``python -m benchmarks.gpu_costs.page`` writes a page of them and llama.cpp's figures.
+``python -m benchmarks.gpu_costs.units`` has kernels with matrix units, and ``….denoising`` a step
+of an image model with and without them.
 
 The graphs of decode steps and prompts are recorded for a model without weights, and Mesa's RADV
 (for Intel's GPUs its ANV) compiles each kernel for a card that does not exist: the same figures

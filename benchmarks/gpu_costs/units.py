@@ -70,12 +70,8 @@ def kernels() -> Iterator[Kernel]:
     rows, keys = SIZES[0]
     plain = {"source": "lib/attention/plain_rows", "RANGED": True}
     paged = dict.fromkeys("kv", "kernels/gpu/lib/cache_f16")
-    for name, cols, how in (
-        ("paged", 128, paged),
-        ("plain f32", 40, plain),
-        ("plain f32", 64, plain),
-        ("plain f32", 128, plain),
-    ):
+    wanted = [("paged", 128, paged), *(("plain f32", n, plain) for n in (40, 64, 80, 128, 160))]
+    for name, cols, how in wanted:
         tile = MatrixTile(rows, keys, cols // 4, cols // 4, unit)
         yield _kernel(
             f"attention {name}, {cols} columns",

@@ -179,7 +179,7 @@ def shader_of(build, capabilities):
         return select(node.call.op, node.launch, capabilities).shader
 
 
-@pytest.mark.parametrize("cols", [40, 64, 72, 80, 128])
+@pytest.mark.parametrize("cols", [40, 64, 72, 80, 128, 160])
 def test_towers_and_pictures_take_it(rng, cols):
     assert shader_of(attended(plain(rng, cols=cols)), DEVICE) == MATRIX
 
@@ -192,7 +192,7 @@ def test_what_plain_keys_fall_back_from(rng):
     portable = {
         shader(mask=np.zeros((40, 70), "f4")),
         shader(matrix=False),
-        shader(cols=160),
+        shader(cols=164),
         shader(cols=33),
         shader(tokens=32),
         shader(keys=31),
@@ -224,6 +224,7 @@ def test_rounding_is_what_a_rule_allows(rng, exact):
         ({"cols": 80, "heads": 8, "kv_heads": 2, "tokens": 21, "batch": 3}, F16, {"softcap": 2.0}),
         ({"cols": 128, "v_cols": 64, "keys": 64}, F32, {"causal": True}),
         ({"cols": 16, "batch": 2}, BF16, {"causal": True, "window": 9}),
+        ({"cols": 160, "tokens": 33, "keys": 35, "heads": 1, "kv_heads": 1}, F32, {}),
     ],
     ids=str,
 )

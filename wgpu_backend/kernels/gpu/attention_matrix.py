@@ -24,8 +24,9 @@ from wgpu_backend.ops.op import find
 
 # Rows and keys of a work group, the best first.
 SIZES = ((64, 64), (32, 32))
-# Most columns of a value: its sums lie in registers.
-MOST_COLS = 128
+# Most columns of a value: its sums lie in registers. Over plain keys the kernel without units is so
+# much slower that registers in memory cost less.
+MOST_COLS, MOST_PLAIN_COLS = 128, 160
 VEC4_NBYTES = 8  # four values in f16
 # With fewer rows, or fewer keys, most of a tile would be empty.
 LEAST_ROWS, LEAST_KEYS = 33, 32
@@ -138,13 +139,15 @@ def pick_matrix_tile(launch: Launch, capabilities: Capabilities) -> MatrixTile |
     plain = "SHARED" not in launch.choices and launch.operands["k"].spec.dtype != F32
     if unit is None or not capabilities.f16 or not plain or not has_many_rows(launch):
         return None
-    return _fit(launch, unit, capabilities)
+    return _fit(launch, unit, capabilities, MOST_COLS)
 
 
-def _fit(launch: Launch, unit: MatrixUnit, capabilities: Capabilities) -> MatrixTile | None:
-    """Return the first size that fits heads and device."""
+def _fit(
+    launch: Launch, unit: MatrixUnit, capabilities: Capabilities, most: int
+) -> MatrixTile | None:
+    """Return the first size that fits heads of up to `most` columns, and the device."""
     k_vec4s, v_vec4s = launch.count("k_vec4s"), launch.count("v_vec4s")
-    if 4 * max(k_vec4s, v_vec4s) > MOST_COLS:
+    if 4 * max(k_vec4s, v_vec4s) > most:
         return None
     tiles = (MatrixTile(rows, keys, k_vec4s, v_vec4s, unit) for rows, keys in SIZES)
     return next((tile for tile in tiles if tile.suits(capabilities)), None)
@@ -162,7 +165,7 @@ def pick_plain_tile(launch: Launch, capabilities: Capabilities) -> MatrixTile | 
     whole = launch.count("v_cols") % 4 == 0 and all(in_vectors(launch, name) for name in "kv")
     if rows < LEAST_ROWS or keys < LEAST_KEYS or not whole:
         return None
-    return _fit(launch, unit, capabilities)
+    return _fit(launch, unit, capabilities, MOST_PLAIN_COLS)
 
 
 @paged_attention.fuses("paged_attention", name="attention_matrix", exact=False)
