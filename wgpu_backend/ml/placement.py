@@ -361,7 +361,9 @@ class Placement:
     @property
     def gpu_layers(self) -> int:
         """The layers in the memory of GPUs, where the output head counts as one."""
-        on_gpus = sum(self.devices[at] != HOST for at in (*self.layers, self.output))
+        # Devices of other nodes have the node after an @.
+        kinds = [name.partition("@")[0] for name in self.devices]
+        on_gpus = sum(kinds[at] != HOST for at in (*self.layers, self.output))
         return on_gpus - len(self.host - {EMBEDDING})
 
     @property

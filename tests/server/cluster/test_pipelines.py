@@ -170,6 +170,7 @@ def test_a_pipeline_answers_as_one_node_and_is_back_after_its_stage_was_killed(n
     try:
         assert model.placement.startswith("cpu: embedding, layers 0-2; cpu@127.0.0.1:")
         assert len(model.replicas) == 1
+        assert model.gpu_layers == 0
         assert answer(model, "The dragon", max_tokens=12) == want
         long = [model.engine.submit(asked(model, f"{i} fox", max_tokens=400)) for i in range(2)]
         for each in long:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -212,6 +213,7 @@ class ClusterOpener:
             StageSpec(
                 budget.id, facts.device.id, facts.address, ticket, facts.version,
                 tuple((each[0][1][path], own, digests[path]) for path, own in found.items()),
+                self._hang_seconds or math.inf,
             )
             for budget, (facts, found) in zip(budgets[1:], each[1:], strict=True)
         )  # fmt: skip

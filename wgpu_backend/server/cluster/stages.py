@@ -574,7 +574,7 @@ def open_stage(
     BackendError
         It has another version or another file, or cannot open its device.
     """
-    wait = patience or Patience()
+    wait = patience or Patience(late=spec.late_seconds)
     sock, pid = connect(spec.address, spec.ticket, ticket=True)
     # The process imports the package and starts a driver before it can give a sign of life.
     link = StageLink(sock, spec.id, pid, replace(wait, silent=max(wait.silent, OPEN_SECONDS)))

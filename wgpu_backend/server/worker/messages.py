@@ -62,6 +62,8 @@ class StageSpec:
         Of this package.
     files : tuple of (str, str, str)
         Files of the model: path on the first node, path there, and SHA-256.
+    late_seconds : float
+        Time for one answer after which the stage counts as lost.
     """
 
     id: str
@@ -70,6 +72,7 @@ class StageSpec:
     ticket: str
     version: str
     files: tuple[tuple[str, str, str], ...]
+    late_seconds: float = 300.0
 
 
 @dataclass(frozen=True, slots=True)
