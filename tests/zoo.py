@@ -1,7 +1,7 @@
 """Every architecture against other programs, in every way of asking, as a table.
 
     python -m tests.zoo [NAMES] [--models FOLDER] [--make PYTHON] [--device DEVICE]
-        [--devices DEVICE,DEVICE] [--figures FILE.jsonl] [--write FILE.md]
+        [--devices DEVICE,DEVICE] [--host-memory] [--figures FILE.jsonl] [--write FILE.md]
 
 The models are the tiny random ones of ``../shared/tools/tiny_models.py``, each beside the logits of
 llama.cpp and of transformers, or the last states where it is an encoder; those read whole texts
@@ -14,7 +14,9 @@ Figures are NMSE (sum of squared differences by sum of squares); one in red miss
 
 With `--devices` layers are spread evenly over several devices, and figures compare them with the
 last of these devices alone. The last column is then the number of tokens of a greedy text that
-differ; steps are submitted before the token of the one before was read.
+differ; steps are submitted before the token of the one before was read. With `--host-memory` all
+layers and caches are in the host's memory, where the device reads them, and figures compare that
+with the device alone.
 
 After a shift no other program is asked, but the model itself, see `tests/models/shifting.py`. A
 dash: keys of learned positions, chunks and states cannot move.
@@ -48,6 +50,8 @@ from wgpu_backend.files.gguf.reader import open_gguf
 from wgpu_backend.ml.backend import BackendParams, make_executor
 from wgpu_backend.ml.executor import Executor
 from wgpu_backend.ml.opening import choose_device
+from wgpu_backend.ml.placement import EMBEDDING, Placement
+from wgpu_backend.ml.wgpu.executor import WgpuExecutor
 from wgpu_backend.nn.model import architectures
 from wgpu_backend.ops.sampling.host import SamplingOptions
 from wgpu_backend.testing import nmse
@@ -191,10 +195,27 @@ def figures(case: Case, executor: Executor, baseline: Executor) -> list[float | 
 
 def spread_figures(case: Case, children: Sequence[Executor]) -> list[float | None]:
     """A figure for each column, and the tokens of a greedy text that differ."""
-    with running(case.path, children[-1], POSITIONS) as alone:
+    return compared(case, children[-1], spread(children, case.path))
+
+
+def far_figures(case: Case, executor: WgpuExecutor) -> list[float | None]:
+    """The same of a device whose layers and caches are in the host's memory."""
+    with open_gguf(case.path) as file:
+        layers = file.config.uint("block_count")
+        tied = "output.weight" not in file.tensors
+    host = frozenset(range(EMBEDDING, layers))
+    placed = Placement((executor.info.id,), (0,) * layers, 0, 0, host, host_caches=True)
+    far = executor.as_if(executor.capabilities)
+    far.use_host_memory(placed, 0, tied=tied)
+    return compared(case, executor, far)
+
+
+def compared(case: Case, one: Executor, other: Executor) -> list[float | None]:
+    """A figure for each column, and the tokens of a greedy text that differ."""
+    with running(case.path, one, POSITIONS) as alone:
         wanted = Case(case.name, case.path, case.tokens, [alone.anew(case.tokens)])
         text = greedy_text(alone, case)
-    with running(case.path, spread(children, case.path), POSITIONS) as model:
+    with running(case.path, other, POSITIONS) as model:
         found = [
             asked(column, model, wanted) if name in OF_SPREAD else None
             for name, column in COLUMNS.items()
@@ -307,6 +328,7 @@ def arguments(given: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--make", metavar="PYTHON", help="Python that makes those not there")
     parser.add_argument("--device", help="cpu for NumPy; the best one by default")
     parser.add_argument("--devices", help="spread layers over these, with commas between them")
+    parser.add_argument("--host-memory", action="store_true", help="have layers and caches there")
     parser.add_argument("--figures", type=Path, metavar="FILE", help="keep and read figures there")
     parser.add_argument("--write", type=Path, metavar="FILE", help="the table, as Markdown")
     return parser.parse_args(given)
@@ -317,7 +339,7 @@ def main(given: Sequence[str] | None = None) -> int:
     names = names_of(options.models, options.names)
     cases = list(ready(options.models, names, options.make))
     known = architectures()
-    last = "other tokens" if options.devices else "baseline"
+    last = "other tokens" if options.devices or options.host_memory else "baseline"
     table = Table("model", "architecture", *COLUMNS, last, title="NMSE of logits or states")
     missed: list[str] = []
     runnable = [case for case in cases if architecture_of(case) in known]
@@ -351,6 +373,10 @@ def figure_maker(options: argparse.Namespace) -> Callable[[Case], list[float | N
         children = open_each(options.devices)
         return lambda case: spread_figures(case, children)
     executor, baseline = executors(options.device)
+    if options.host_memory:
+        baseline.close()
+        assert isinstance(executor, WgpuExecutor), "needs an adapter"
+        return lambda case: far_figures(case, executor)
     return lambda case: figures(case, executor, baseline)
 
 
