@@ -1,7 +1,7 @@
 """Rows of a picture by transformers' towers that `make_towers.py` leaves out, for the same test.
 
-Needs transformers with torch and torchvision. Weights are made from the names of published files,
-so that they need no file::
+Needs transformers with torch, torchvision and timm. Weights are made from the names of published
+files, so that they need no file::
 
     python tests/data/make_newer_towers.py tests/data/newer_towers.npz
 """
@@ -207,7 +207,52 @@ def gemma4_audio():
     return rows.numpy(), facts
 
 
+def gemma3n():
+    """MobileNet-v5 of few channels by timm, and the norms and the matrix of Gemma 3n.
+
+    Names are those of llama.cpp's converter.
+    """
+    from timm.models._efficientnet_builder import decode_arch_def
+    from timm.models.mobilenetv5 import MobileNetV5Encoder
+
+    stages = [
+        ["er_r1_k3_s2_e2_c8", "er_r1_k3_s1_e2_c8"],
+        ["uir_r1_a3_k5_s2_e2_c8", "uir_r1_a5_k0_s1_e2_c8"],
+        ["uir_r1_a5_k5_s2_e2_c16", "mqa_r1_k3_h2_v2_s1_d8_c16", "uir_r1_a0_k0_s1_e1_c16"],
+        ["uir_r1_a5_k5_s2_e2_c24", "mqa_r1_k3_h2_s1_d8_c24", "uir_r1_a0_k0_s1_e2_c24"],
+    ]
+    model = MobileNetV5Encoder(
+        decode_arch_def(stages), stem_size=8, fix_stem=True, pad_type="same",
+        layer_scale_init_value=1e-5,
+    ).eval()  # fmt: skip
+    size, width = 512, 2048
+    shapes = {k: tuple(v.shape) for k, v in model.state_dict().items()}
+    names = {k: f"v.{k.replace('blocks.', 'blk.')}" for k in shapes}
+    made = make_weights({names[k]: v for k, v in shapes.items()})
+    model.load_state_dict({k: torch.tensor(made[names[k]]) for k in shapes})
+    more = {"mm.soft_emb_norm.weight": (width,), "mm.input_projection.weight": (COLS, width),
+            "mm.embedding.weight": (2, width), "mm.hard_emb_norm.weight": (width,)}  # fmt: skip
+    ends = {k: torch.tensor(v) for k, v in make_weights(more).items()}
+    shown = Image.fromarray(picture(*SIZE)).resize((size, size), Image.Resampling.BILINEAR)
+    values = torch.tensor((np.asarray(shown) / 255).astype(np.float32)).permute(2, 0, 1)
+    with torch.no_grad():
+        x = model(values[None]).reshape(width, 256).T * width**0.5
+        x = torch.nn.functional.rms_norm(x, (width,), ends["mm.soft_emb_norm.weight"], 1e-6)
+        # The token <end_of_image>, which has an embedding of the tower's width.
+        end = ends["mm.embedding.weight"][:1]
+        end = torch.nn.functional.rms_norm(end, (width,), ends["mm.hard_emb_norm.weight"], 1e-6)
+        x = torch.cat([x, end]) @ ends["mm.input_projection.weight"].T
+        rows = torch.nn.functional.rms_norm(x, (COLS,), None, 1e-6)
+    facts = {
+        "keys": {"projector_type": "gemma3nv", "vision.image_size": size,
+                 "vision.embedding_length": width, "vision.projection_dim": COLS},
+        "shapes": {names[k]: list(v) for k, v in shapes.items()} | more,
+    }  # fmt: skip
+    return rows.numpy(), facts
+
+
 KINDS = {
+    "gemma3n": gemma3n,
     "gemma4-audio": gemma4_audio,
     "kimi-k2.5": lambda: record(*kimi_k25()),
     "kimi-vl": lambda: record(*kimi_vl()),

@@ -356,6 +356,23 @@ def test_results_of_tools_are_texts_with_markers():
     assert [shown.parts[number].source for number in numbers] == [b"1", b"2"]
 
 
+def test_a_tower_of_an_unknown_kind_does_not_hide_the_other(folder, tmp_path):
+    shutil.copy(folder / "model.gguf", tmp_path / "model.gguf")
+    weights = gemma3_weights()
+    weights["mm.input_projection.weight"] = np.zeros((WIDTH, 64))
+    unknown = {
+        "vision.projection_dim": 64,
+        "has_audio_encoder": True,
+        "audio.projector_type": "gemma3na",
+    }
+    write_mmproj(tmp_path / "mmproj.gguf", {**GEMMA3, **unknown}, weights)
+    with wb.load(tmp_path / "model.gguf", device="cpu", kv_dtype="f32") as loaded:
+        assert loaded.towers.modalities == ["image"]
+        assert len(loaded.logits("the <__media__>", images=[RED])) > 4
+        with pytest.raises(OptionError, match="it has no tower for sound"):
+            loaded.generate("the", raw=True, audio=[np.zeros(16_000, np.float32)])
+
+
 def test_a_layout_has_the_number_of_its_picture(model):
     media = [make_media({}, [f"<{NUMBER_MARK}>", Rows(count)]) for count in (1, 2)]
     rules = TowerRules("<image>", ("", ""), True)

@@ -38,7 +38,7 @@ from wgpu_backend.ml.executor import Cost, Pausable, PausableRun, Submitted
 from wgpu_backend.nn.model import Model
 from wgpu_backend.nn.model_inputs import RowsInput
 from wgpu_backend.nn.rope import POSITIONS
-from wgpu_backend.nn.tower import Media, Tower, projector_kinds, tower_class
+from wgpu_backend.nn.tower import Media, Tower, known_kinds, tower_class
 from wgpu_backend.nn.transformer import EMBEDDINGS
 
 # Recorded graphs of a tower, one for each shape of its inputs; the least recently used goes first.
@@ -295,7 +295,7 @@ class Towers:
         if self._kinds is None:
             takes = self._model.shared_cols or EMBEDDINGS in self._model.inputs()
             self._file = open_tower(self._text.file, self._mmproj) if takes else None
-            self._kinds = {} if self._file is None else projector_kinds(self._file.config)
+            self._kinds = {} if self._file is None else known_kinds(self._file.config)
         return [*self._kinds]
 
     def has(self, modality: str) -> bool:

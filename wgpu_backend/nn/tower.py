@@ -258,6 +258,20 @@ def projector_kinds(config: Config) -> dict[str, str]:
     return found
 
 
+def known_kinds(config: Config) -> dict[str, str]:
+    """Return the kinds of `projector_kinds` that are registered; all of them if none is.
+
+    Gemma 3n's files, for example, have a tower for sound that is unknown, and one for pictures.
+
+    Raises
+    ------
+    ModelError
+        See `projector_kinds`.
+    """
+    found = projector_kinds(config)
+    return {name: kind for name, kind in found.items() if (name, kind) in towers()} or found
+
+
 def tower_class(config: Config, modality: str, kind: str) -> type[Tower]:
     """Return the tower class for a modality and projector type.
 

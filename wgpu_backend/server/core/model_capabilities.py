@@ -13,7 +13,7 @@ from wgpu_backend.files.store.store import Entry, Store
 from wgpu_backend.files.tower_files import open_tower
 from wgpu_backend.nn.decoder import Decoder
 from wgpu_backend.nn.model import Model, model_class
-from wgpu_backend.nn.tower import projector_kinds
+from wgpu_backend.nn.tower import known_kinds
 from wgpu_backend.text.output_parsers import calls_tools, thinks
 from wgpu_backend.text.tokenizer.special import plays_roles
 
@@ -53,7 +53,7 @@ def _read_senses(whole: GGUFFile, projector: Path | None) -> list[str]:
         tower = open_tower(file, projector) if takes else None
         if tower is None:
             return []
-        kinds = projector_kinds(tower.config)
+        kinds = known_kinds(tower.config)
         # The tower of one file shares that file, which the caller closes.
         if own_tower(file) is None:
             tower.close()
