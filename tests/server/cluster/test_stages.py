@@ -327,6 +327,18 @@ def test_a_stage_that_lives_and_answers_late_is_lost(ends):
         beats.join()
 
 
+def test_a_stage_whose_run_is_not_waited_for_is_looked_after(ends):
+    link, far = ends
+    call = link.begin({"do": "run"})
+    far.sendall(encode_message({"type": "answer"}))
+    link.check()
+    assert call.answer is not None
+    link.begin({"do": "run"})
+    far.close()
+    with pytest.raises(DeviceLost, match="cpu@second is lost"):
+        link.check()
+
+
 def test_a_stage_that_takes_no_data_is_lost(ends):
     link, _ = ends
     with pytest.raises(DeviceLost, match=r"it has taken no data for 0\.3 s"):

@@ -200,8 +200,8 @@ class StageLink:
         if not self._lock.acquire(blocking=False):
             return
         try:
-            if not self._calls:
-                self.ask({"do": "ping"})
+            # A run that is not waited for yet is a sign of life, too.
+            self.wait(self._calls[0] if self._calls else self.begin({"do": "ping"}))
         finally:
             self._lock.release()
 
@@ -430,6 +430,9 @@ class StageExecutor:
                 if not self._closed.is_set():
                     lost(error)
                 return
+            except BackendError:
+                # Of a run, for whoever waits for it.
+                continue
 
     def new_id(self) -> int:
         """Return a number for another graph or storage."""
