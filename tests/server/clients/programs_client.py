@@ -1,4 +1,4 @@
-"""Programs: Claude Code, Codex, `llm` and lm-evaluation-harness, those that are installed."""
+"""Programs: coding agents, `llm` and lm-evaluation-harness, those that are installed."""
 
 import json
 import os
@@ -21,6 +21,14 @@ check_for_update_on_startup = false
 name = "here"
 base_url = "{url}/v1"
 wire_api = "responses"
+"""
+PI = {"baseUrl": url(), "api": "anthropic-messages", "apiKey": "none", "models": [{"id": "claude"}]}
+CONTINUE = """
+name: here
+version: 1.0.0
+schema: v1
+models:
+  - {{name: claude, provider: ollama, model: claude, apiBase: "{url}", roles: [chat]}}
 """
 LLM = """
 - {{model_id: t, model_name: tale, api_base: "{url}/v1", api_key_name: k, supports_schema: true}}
@@ -91,6 +99,38 @@ def codex(home):
     assert "seen\n" in outputs
 
 
+def aider(home):
+    keys = {"OPENAI_API_BASE": f"{url()}/v1", "OPENAI_API_KEY": "none"}
+    keys |= {"OLLAMA_API_BASE": url(), "AIDER_ANALYTICS_DISABLE": "1"}
+    fixed = ("--no-show-model-warnings", "--no-check-update", "--yes-always", "--no-git")
+    for model in ("openai/narrow", "ollama_chat/narrow"):
+        asked = ("--model", model, "--edit-format", "ask", "--message", "Hi")
+        assert "Hello there now." in run("aider", *fixed, *asked, home=home, **keys)
+
+
+def cline(home):
+    here = ("-p", "openai", "-k", "none", "-m", "claude", "-b", f"{url()}/v1")
+    run("cline", "auth", *here, home=home)
+    assert "It is cold." in run("cline", "--json", "Say hello to me", home=home)
+
+
+def cn(home):
+    """Continue."""
+    (home / "config.yaml").write_text(CONTINUE.format(url=url()))
+    said = run("cn", "-p", "--config", home / "config.yaml", "Hi", home=home)
+    assert "It is cold." in said
+
+
+def pi(home):
+    apis = {"anthropic-messages": "", "openai-completions": "/v1", "openai-responses": "/v1"}
+    providers = {a: {**PI, "api": a, "baseUrl": url() + path} for a, path in apis.items()}
+    (home / ".pi" / "agent").mkdir(parents=True)
+    (home / ".pi" / "agent" / "models.json").write_text(json.dumps({"providers": providers}))
+    for api in apis:
+        said = run("pi", "-p", "--provider", api, "--model", "claude", "Hi", home=home)
+        assert said.strip() == "It is cold."
+
+
 def llm(home):
     (home / "extra-openai-models.yaml").write_text(LLM.format(url=url()))
     (home / "keys.json").write_text('{"k": "none"}')
@@ -119,7 +159,7 @@ def lm_eval(home):
 
 
 def _installed():
-    for feature in (claude, claude_shortens, codex, llm, lm_eval):
+    for feature in (claude, claude_shortens, codex, aider, cline, cn, pi, llm, lm_eval):
         program = feature.__name__.removesuffix("_shortens")
         if shutil.which(program, path=_path()):
             yield feature

@@ -44,6 +44,8 @@ PACKAGES = {
     "structured_client.py": "outlines, guidance",
     "agents_client.py": "agents, langchain, langchain_openai, langchain_ollama, "
     "llama_index.llms.openai_like, llama_index.llms.ollama",
+    "frameworks_client.py": "pydantic_ai, instructor",
+    "haystack_client.py": "haystack, haystack_integrations.components.generators.ollama",
     "programs_client.py": "json",
     "ollama_client.mjs": "ollama",
     "openai_client.mjs": "openai",
