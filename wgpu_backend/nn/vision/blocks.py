@@ -139,11 +139,42 @@ def attend(
     for start, count, length in _group(runs or [q.shape[0]]):
         end = start + count * length
         shaped = [x.slice(0, start, end).reshape(count, length, *x.shape[1:]) for x in (q, k, v)]
-        y = shaped[0].scaled_dot_product_attention(shaped[1], shaped[2], scale=factor)
+        y = _attend_in_groups(shaped, factor)
         parts.append(y.contiguous().reshape(count * length, -1))
     whole = parts[0]
     for part in parts[1:]:
         whole = whole.concat(part, axis=0)
+    return whole
+
+
+def _attend_in_groups(given: Sequence[Tensor], scale: float) -> Tensor:
+    """Attend with several ops if one would take too long.
+
+    Parameters
+    ----------
+    given : sequence of Tensor
+        Queries, keys and values: (runs, patches, heads, cols) each.
+
+    Notes
+    -----
+    An op is what other requests wait for while a picture is encoded. Of many patches attention
+    takes longer than a layer's largest product, which has ``8 · patches · width²`` operations;
+    attention has ``4 · patches² · width``. Heads do not depend on each other.
+    """
+    _, length, heads, cols = given[0].shape
+    wanted = -(-length // (2 * heads * cols))
+    # NumPy sums a single head in another order.
+    counts = [1, *(n for n in range(2, heads // 2 + 1) if heads % n == 0)]
+    count = next((n for n in counts if n >= wanted), counts[-1])
+    each = heads // count
+    parts = [
+        [x.slice(2, at, at + each) for x in given] if count > 1 else given
+        for at in range(0, heads, each)
+    ]
+    made = [a.scaled_dot_product_attention(b, c, scale=scale) for a, b, c in parts]
+    whole = made[0]
+    for part in made[1:]:
+        whole = whole.concat(part, axis=2)
     return whole
 
 
