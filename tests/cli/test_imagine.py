@@ -45,6 +45,16 @@ def test_several_pictures_have_numbers_and_a_folder_is_a_model(cli: Cli, tmp_pat
     assert (np.asarray(opened(first)) != np.asarray(opened(second))).any()
 
 
+def test_an_implementation_is_chosen_as_by_its_variable(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WGPU_BACKEND_IMPLEMENTATION", "auto")
+    words = ("-o", str(tmp_path / "x.png"), "--implementation", "dawn")
+    done = cli("imagine", "a red circle", *words, *SHORT)
+    assert done.code == 0, done.err
+    assert os.environ["WGPU_BACKEND_IMPLEMENTATION"] == "dawn"
+
+
 def test_what_a_mask_leaves_stays(cli: Cli, tmp_path: Path) -> None:
     Image.new("RGB", (64, 64), (0, 255, 0)).save(tmp_path / "green.png")
     Image.new("L", (64, 64)).save(tmp_path / "mask.png")

@@ -413,6 +413,12 @@ def make_placement(
     )
 
 
+def set_implementation(name: ImplementationName | None) -> None:
+    """Open devices with an implementation, also in processes that a server starts."""
+    if name is not None:
+        os.environ[IMPLEMENTATION_VARIABLE] = name
+
+
 def _make_settings(
     num_ctx: Context = None,
     device: Devices = None,
@@ -444,9 +450,7 @@ def _make_settings(
         _parse_scaled("--control-vector-scaled", control_vector, control_vector_scaled),
         control_layers,
     )
-    if implementation is not None:
-        # The library reads it, also in the processes that a server starts.
-        os.environ[IMPLEMENTATION_VARIABLE] = implementation
+    set_implementation(implementation)
     if exact and coarse:
         raise UsageError("--exact keeps activations in f32, --coarse rounds them; give one")
     names = split_names(device)

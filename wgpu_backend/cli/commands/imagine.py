@@ -19,8 +19,10 @@ from wgpu_backend.cli.names import exists, require_writable
 from wgpu_backend.cli.options import (
     Debug,
     Device,
+    Implementation,
     ModelSettings,
     Pixels,
+    set_implementation,
     with_option_groups,
 )
 from wgpu_backend.cli.progress import bar
@@ -107,12 +109,14 @@ def imagine(
     *,
     options: PictureOptions,
     device: Device = None,
+    implementation: Implementation = None,
     debug: Debug = False,
 ) -> None:
     """Generate an image from a prompt and write it as a PNG file."""
     from wgpu_backend.cli.loading import find_device
     from wgpu_backend.images.loading import load
 
+    set_implementation(implementation)
     _require_fit(options)
     name, text = _split_model_and_prompt(model, prompt)
     files = _list_files(out, options.count)
