@@ -49,7 +49,7 @@ from wgpu_backend.device.device import Device
 from wgpu_backend.device.native import Native
 from wgpu_backend.device.program import Program
 from wgpu_backend.device.queue import Queue
-from wgpu_backend.engine.batching import loop
+from wgpu_backend.engine.batching import loop, pace
 from wgpu_backend.engine.language_model import LanguageModel
 from wgpu_backend.engine.loading import load
 from wgpu_backend.engine.runner import BatchedSubmit, Head, Runner, Work
@@ -244,7 +244,7 @@ def _row(seconds: Mapping[str, float]) -> dict[str, float]:
 def generated(model: LanguageModel, device: Device, tokens: int, kind: Steps) -> dict[str, int]:
     """Count the objects that a generation creates if its graphs were recorded before."""
     before: dict[str, int] = {}
-    count, loop.BRIEF_SECONDS = 0, math.inf if kind.together > 1 else 0.0
+    count, pace.BRIEF_SECONDS = 0, math.inf if kind.together > 1 else 0.0
     for _ in range(2):
         before = asdict(device.counters)
         count = sum(1 for _ in model.tokens([1], SamplingOptions(temperature=0), tokens))

@@ -9,7 +9,7 @@ import pytest
 from tests.builders import tiny_model
 from tests.engine.streams import Letters, token_stream, tokens_of
 from wgpu_backend.dtypes import F32
-from wgpu_backend.engine.batching import loop
+from wgpu_backend.engine.batching import loop, pace
 from wgpu_backend.engine.runner import BatchedSubmit, Head, Runner, Work
 from wgpu_backend.engine.sessions import Session
 from wgpu_backend.engine.step_sampler import MOST_AHEAD
@@ -108,8 +108,8 @@ def empty(request):
 @pytest.fixture(autouse=True, params=[0, math.inf], ids=["one by one", "in pairs"])
 def brief(request, monkeypatch):
     """Whether all steps count as brief; they go together from the second token on then."""
-    monkeypatch.setattr(loop, "BRIEF_SECONDS", request.param)
-    monkeypatch.setattr(loop, "TIMED", 1 if request.param else 8)
+    monkeypatch.setattr(pace, "BRIEF_SECONDS", request.param)
+    monkeypatch.setattr(pace, "TIMED", 1 if request.param else 8)
     return bool(request.param)
 
 
@@ -310,9 +310,9 @@ def test_an_end_is_seen_a_few_steps_late(talk, depth, pairs, brief, monkeypatch)
 
 def test_steps_go_together_where_they_are_brief(talk, brief, monkeypatch):
     counts, now = batches_of(monkeypatch), 100.0
-    monkeypatch.setattr(loop, "TIMED", 4)
-    monkeypatch.setattr(loop, "BRIEF_SECONDS", 0.01)
-    monkeypatch.setattr(loop.time, "perf_counter", lambda: now)
+    monkeypatch.setattr(pace, "TIMED", 4)
+    monkeypatch.setattr(pace, "BRIEF_SECONDS", 0.01)
+    monkeypatch.setattr(pace.time, "perf_counter", lambda: now)
     run = talk.tokens(2, seeded("greedy", 1), limit=64)
     seen = []
     for seconds in (0.02, 0.009, 0.009, 0.011):
