@@ -146,10 +146,12 @@ class Tower(nn.Module):
         count = self._merge**2
         x = patches.reshape(rows * columns, count, -1)[order].reshape(patches.shape)
         rope = wx.array(self._rope(rows, columns, order))
+        # Windows count squares, and attention counts patches.
         ends = [end * count for end in ends]
         y = self.patch_embed(wx.array(np.ascontiguousarray(x)))
         for i, block in enumerate(self.blocks):
             y = block(y, rope, [len(patches)] if i in self._whole else ends)
+        # Back from the order of windows to that of the image.
         return self.merger(y)[wx.array(np.argsort(order).astype(np.int32))]
 
     def _rope(self, rows: int, columns: int, order: Ids) -> NDArray[np.float32]:
@@ -196,6 +198,7 @@ def picture_places(ids: Ids, marker: int, grid: Grid, merge: int) -> Ids:
     y, x = np.divmod(np.arange(count), columns)
     inside = start + np.stack([np.zeros(count, np.int64), y, x], 1)
     before = np.repeat(np.arange(start)[:, None], 3, 1)
+    # The text goes on after the longer side, not after as many positions as tokens.
     behind = np.arange(len(ids) - start - count) + start + max(rows, columns)
     return np.concatenate([before, inside, np.repeat(behind[:, None], 3, 1)])
 

@@ -162,6 +162,7 @@ class Component:
     def _find(self, name: str, shape: Sequence[int] | None) -> StoredTensor:
         tensor = self.tensors.get(name)
         if tensor is None:
+            # Published files name the same tensor in several ways, so the likely one helps.
             near = _nearest(name, self.tensors)
             hint = f"; {near!r} is there" if near else ""
             wanted = "" if shape is None else f" of shape {list(shape)}"

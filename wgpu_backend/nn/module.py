@@ -227,6 +227,7 @@ def modules(root: object) -> Iterator[Module]:
         one = left.pop()
         if isinstance(one, list | tuple):
             left += cast("Sequence[object]", one)
+        # Modules may share a part, such as an embedding table that is also the output head.
         elif isinstance(one, Module) and id(one) not in seen:
             seen.add(id(one))
             left += vars(one).values()
@@ -255,6 +256,7 @@ def _tags(module: Module) -> dict[str, Tag]:
 def _class_tags(kind: type[Module]) -> dict[str, Tag]:
     tags: dict[str, Tag] = {}
     for base in reversed(kind.__mro__):
+        # Bases first, so that a class replaces the fields it inherits.
         tags.update({k: v for k, v in vars(base).items() if isinstance(v, Tag)})
     return tags
 
@@ -262,6 +264,7 @@ def _class_tags(kind: type[Module]) -> dict[str, Tag]:
 def _unwrap_optional(hint: Any) -> tuple[Any, bool]:  # noqa: ANN401
     """Split `X | None` into X and True."""
     if get_origin(hint) in (Union, types.UnionType):
+        # `X | None` and `Optional[X]` have different origins.
         kinds = [a for a in get_args(hint) if a is not type(None)]
         return kinds[0], len(kinds) < len(get_args(hint))
     return hint, False
@@ -269,6 +272,7 @@ def _unwrap_optional(hint: Any) -> tuple[Any, bool]:  # noqa: ANN401
 
 def _field(owner: Module, kind: Any, tag: Tag, find: Find, prefix: str) -> Any:  # noqa: ANN401
     candidates = [prefix + tag.names[0], *tag.names[1:]]
+    # A module that was made by the enclosing one: its own fields say what is optional.
     if tag.kind is not None and tag.names == ("",):
         return _fill(kind, find, prefix)
     if get_origin(kind) is list:

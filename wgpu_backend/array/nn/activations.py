@@ -167,6 +167,7 @@ class GELU(Module):
     }
 
     def __init__(self, approx: Literal["none", "tanh", "precise", "fast"] = "none") -> None:
+        # At once and not at the first call, which may be far from the mistake.
         if approx not in self._FUNCTIONS:
             raise OptionError(f"GELU: approx is {approx!r}, needs one of {[*self._FUNCTIONS]}")
         self._function = self._FUNCTIONS[approx]

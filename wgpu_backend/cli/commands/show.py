@@ -104,6 +104,7 @@ def show(
         options = make_placement(names, *asked)
         print_plan(find_model(model), names, options, num_ctx, parallel, kv, as_json=as_json)
         return
+    # Without a plan they would change nothing, and a user would not notice.
     if any(value is not None for value in (*asked, num_ctx)):
         raise UsageError("show: options of devices, layers and context need --plan")
     if part in _STORED_PARTS:

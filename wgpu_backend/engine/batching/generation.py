@@ -108,6 +108,7 @@ class Mailbox:
             with self._changed:
                 if self.has(count):
                     return
+                # Under the lock, so that no event comes between the check and the registration.
                 self._waiters.append((loop, future))
             await future
 
@@ -154,6 +155,7 @@ class Generation:
         self.id = id_
         self.request = request
         self._mailbox = mailbox
+        # An answer without a reader should not hold a slot.
         self._cancel = weakref.finalize(self, cancel, id_)
         self._cancel.atexit = False
 
@@ -246,6 +248,7 @@ class Generation:
         mailbox = self._mailbox
         while True:
             await mailbox.wait_async(0)
+            # Events are removed: a server that streams a long answer never asks for all of it.
             waiting = deque(mailbox.take())
             if not waiting:
                 break

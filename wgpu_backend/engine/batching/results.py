@@ -150,6 +150,7 @@ class Result:
     @property
     def usage(self) -> Usage:
         """Usage of the request: the prompt once, tokens of all choices, the longest times."""
+        # Choices share the prompt, which was read once.
         each = [choice.finish.usage for choice in self.choices]
         return Usage(
             each[0].prompt_tokens,

@@ -28,6 +28,7 @@ def reshape(x: Values, *shape: int) -> Values:
         raise ModelError(f"of shape {x.shape}, needs as many values as {shape}")
     if shape[-1] == x.cols:
         return replace(x, shape=shape)
+    # Other columns are possible for a single row alone, whose values follow each other.
     cols = shape[-1]
     return Values(shape, x.dtype, lambda b, e: x.read(0, 1).reshape(-1, cols)[b:e])
 
@@ -194,6 +195,7 @@ def ungroup_qkv(x: Values, heads: int, kv_heads: int) -> Values:
     if not kv_heads or heads % kv_heads or x.rows % count:
         raise ModelError(f"has {x.rows} rows, needs those of {heads} heads and {kv_heads} for keys")
     size, group = x.rows // count, heads // kv_heads + 2
+    # In a group the last but one head is the key and the last one the value.
     places = np.arange(count).reshape(kv_heads, group)
     order = np.concatenate([places[:, :-2].reshape(-1), places[:, -2], places[:, -1]])
 
@@ -228,6 +230,7 @@ def stack(parts: Sequence[Values]) -> Values:
 
     def read(begin: int, end: int) -> Rows:
         made = [parts[at].read(low, high) for at, low, high in _spans(begin, end, rows)]
+        # One part is the common case, and concatenating would copy it.
         return made[0] if len(made) == 1 else np.concatenate(made)
 
     return Values((len(parts), *one.shape), one.dtype, read, one.step)

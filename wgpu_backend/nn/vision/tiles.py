@@ -122,10 +122,12 @@ class TiledTower(Tower):
         if self.class_row is not None and self.class_place is not None:
             first = self.class_place == "first"
             numbers = np.arange(tiles * self.count, dtype=np.int32).reshape(tiles, -1)
+            # One gather puts the class token, whose row is the last, into every tile.
             own = np.full((tiles, 1), tiles * self.count, np.int32)
             order = np.concatenate([own, numbers] if first else [numbers, own], 1)
             x = x.concat(self.class_row.reshape(1, self.width), axis=0)
             x = x.rows(context.from_numpy(order.ravel()))
+            # The table has the class token's position where the file has the token.
             places = np.concatenate([[0], places + 1] if first else [places, [self.count]])
         table = self.positions.reshape(-1, self.width)
         added = table.rows(context.from_numpy(places.astype(np.int32)))

@@ -117,6 +117,7 @@ class GraphEncoder:
         if isinstance(value, Node):
             return {"node": self._places[id(value)]}
         if isinstance(value, np.generic):
+            # JSON knows Python's numbers only.
             value = cast("Any", value).item()
         if isinstance(value, _SCALARS):
             return value
@@ -126,8 +127,10 @@ class GraphEncoder:
             return {"dtype": value.name}
         if isinstance(value, tuple | list):
             items = [self._encode(op, each) for each in cast("Sequence[Any]", value)]
+            # JSON has one kind of sequence, and ops compare their options with tuples.
             return {"tuple": items} if isinstance(value, tuple) else items
         kind: type[Any] = type(value)  # pyright: ignore[reportUnknownVariableType]
+        # By identity: a plugin's class of the same name is another one.
         if _CLASSES.get(kind.__name__) is kind:
             items = {each.name: getattr(value, each.name) for each in fields(kind)}
             return {
@@ -152,6 +155,7 @@ def _list_nodes(wanted: Sequence[Node]) -> list[Node]:
         left += node.dependencies()
         if node.call is not None and node.launch is not None:
             left += _find_nodes([*node.call.args, *node.call.kwargs.values()])
+    # An op is called with nodes that exist, so the stage makes them in the order of this process.
     return sorted(found.values(), key=lambda node: node.sequence)
 
 

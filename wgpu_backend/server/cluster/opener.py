@@ -132,6 +132,7 @@ class ClusterOpener:
         spec, name = self._make_spec(stored, num_ctx), str(stored.entry.name)
         if spec.imports:
             raise ModelError(f"{name}: a cluster loads no files of --import; install a package")
+        # Nodes have their own copies of the files, so equal names say nothing.
         digests = {path: digest_file(path) for path in _list_paths(spec)}
         nodes = self._nodes.list()
         stages = self._stages or self._count_stages(spec, nodes)
@@ -151,6 +152,7 @@ class ClusterOpener:
         except BackendError:
             # Loading reports it.
             return 1
+        # The fewest nodes: each further stage adds a trip over the network to every token.
         for count in range(1, min(len(facts), len(sizes.layers)) + 1):
             with suppress(OutOfMemory):
                 share_layers(sizes, [_make_budget(each) for each in facts[:count]])
@@ -169,6 +171,7 @@ class ClusterOpener:
         nodes = self._nodes.list()
         if len(nodes) < stages:
             raise WorkerLost(f"{name}: {len(nodes)} nodes are alive, needs {stages} of them")
+        # Replicas take nodes in turns; the list has the same order on every call.
         chosen = [nodes[(number * stages + at) % len(nodes)] for at in range(stages)]
         each = [self._look_at(name, node, digests) for node in chosen]
         facts, found = each[0]

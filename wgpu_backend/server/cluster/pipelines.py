@@ -63,6 +63,7 @@ def share_layers(
     ]
     # The least share of their memory for which the layers of all stages fit.
     low, high = 0.0, float(max(sum(_sizes(model, _device(each))) for each in stages) + 1)
+    # A search by halves: the more memory each stage may use, the more layers fit.
     for _ in range(_HALVINGS + int(high).bit_length()):
         middle = (low + high) / 2
         if _fill(model, stages, [middle * each for each in room]) is None:
@@ -103,6 +104,7 @@ def _fill(
     for at, stage in enumerate(stages):
         sizes = _sizes(model, _device(stage))
         left = len(stages) - 1 - at
+        # The table lies with the first layers and the head with the last ones.
         used = (sizes[0] if at == 0 else 0) + (sizes[-1] if left == 0 else 0)
         end = first
         # Each stage after this one needs a layer, too.

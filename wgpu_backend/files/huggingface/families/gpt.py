@@ -63,6 +63,7 @@ class Gpt2(Family):
             return {}
         heads = s.uint("n_head", "num_attention_heads") or 1
         size = s.uint("n_embd", "hidden_size") // heads
+        # A layer's factor is divided by its number, counted from one.
         scales = np.full(count, size**-0.5 if scaled else 1.0, np.float32)
         return {"attention.scale": scales / np.arange(1, count + 1) if by_layer else scales}
 
@@ -158,6 +159,7 @@ class GptOss(Family):
     def keys(self) -> dict[str, Value]:
         """Return the width of an expert, and the bounds of its activation."""
         s = self.settings
+        # The published values are the model's own, so a file that has them needs no keys.
         made: dict[str, Value] = {"expert_feed_forward_length": s.uint("intermediate_size")}
         for name, usual in (("swiglu_alpha", 1.702), ("swiglu_limit", 7.0)):
             if s.number(name) != usual:

@@ -49,6 +49,7 @@ def queries(x: Values, settings: Settings) -> Values:
 
 def keys(x: Values, settings: Settings) -> Values:
     """Reorder rows of keys for rotation of adjacent pairs."""
+    # Settings older than grouped queries have as many key heads as heads.
     heads = settings.uint("num_attention_heads")
     return interleave_halves(x, settings.uint("num_key_value_heads", default=heads))
 
@@ -84,6 +85,7 @@ _LAYER = re.compile(r"^layers\.(\d+)\.")
 
 def is_before_end(made: Family, name: str) -> bool:
     """Return whether a tensor belongs to one of the model's layers, or to no layer."""
+    # Files may have further layers that predict several tokens ahead; they are not read.
     found = _LAYER.match(made.bare(name))
     return found is None or int(found[1]) < layer_count(made.settings)
 
