@@ -40,7 +40,7 @@ from benchmarks.gpu_costs.models import sparse_gguf
 from wgpu_backend import Engine, Generation
 from wgpu_backend.device.adapters import DeviceInfo, Devices
 from wgpu_backend.engine.batching.step import Step
-from wgpu_backend.engine.media import MARKER, Part, Prompt
+from wgpu_backend.engine.media import MARKER, Inserted, Part, Prompt
 from wgpu_backend.engine.towers import Graphs
 from wgpu_backend.files.gguf.parts import tower_part
 from wgpu_backend.files.gguf.reader import open_gguf
@@ -387,29 +387,36 @@ def measure_streams(given: argparse.Namespace) -> Figures:
     return {
         f"longest wait of {STREAMS} streams while a picture is encoded, in steps": f"{longest:.1f}",
         "the picture's time to its first token, in steps": f"{whole:.1f}",
-        "steps of the streams meanwhile": f"{count:.0f}",
+        "pieces of the tower": f"{count:.0f}",
     }
 
 
 def _follow(engine: Engine, turn: int) -> tuple[float, float, int]:
     """Return the longest wait of streams for a step, and a picture's time, both in steps.
 
-    Also the number of steps until the picture's rows were there. The clock is the processor time
-    of the process, read after each step in the engine's thread.
+    Also the number of pieces of the tower, with a step after each. A wait is a piece and the step
+    after it; passes that read the prompt's text are not counted. The clock is the processor time of
+    the process, read in the engine's thread.
     """
-    core = engine._core
-    read, times = core._read, list[float]()
+    core, towers = engine._core, engine.model.towers
+    read, advance = core._read, towers.advance
+    times, pieces = list[float](), list[float]()
 
     def read_and_note(step: Step) -> None:
         read(step)
         times.append(time.process_time())
+
+    def advance_and_note(inserted: Inserted, index: int, seconds: float, *, together: int) -> None:
+        before = time.process_time()
+        advance(inserted, index, seconds, together=together)
+        pieces.append(time.process_time() - before)
 
     streams = [
         engine.complete(str(i), max_tokens=LONGEST, ignore_eos=True, options={"seed": i})
         for i in range(STREAMS)
     ]
     prompt = prepare(engine, picture(512, turn))
-    core._read = read_and_note
+    core._read, towers.advance = read_and_note, advance_and_note
     try:
         while len(times) < LONGEST // 8:
             time.sleep(0.001)
@@ -417,14 +424,12 @@ def _follow(engine: Engine, turn: int) -> tuple[float, float, int]:
         ask(engine, prompt).result()
         end = time.process_time()
     finally:
-        core._read = read
+        core._read, towers.advance = read, advance
     for each in streams:
         each.cancel()
     steps = [(b - a, b) for a, b in pairwise(times)]
     before = median(step for step, at in steps if at < begin)
-    # The first and the last one read the prompt's text before and after the picture.
-    waits = [step for step, at in steps if begin <= at <= end][1:-1] or [end - begin]
-    return max(waits) / before, (end - begin) / before, len(waits)
+    return 1 + max(pieces) / before, (end - begin) / before, len(pieces)
 
 
 # Static costs.
