@@ -409,6 +409,7 @@ EXEMPT: dict[str, tuple[str, ...]] = {
         "attention_merge_f16", "attention_merge_q16", "attention_merge_q8",
     ),
     "tests/kernels/gpu/test_matrix.py": ("f16_rows",),
+    "tests/kernels/gpu/test_conv_matrix.py": ("convolve_matrix", "magnitudes"),
     "tests/kernels/gpu/test_pairs.py": ("f16_columns",),
     "tests/kernels/gpu/test_split_k.py": ("linear_merge", "linear_splits"),
     "tests/kernels/gpu/test_rope_splits.py": ("rope_attention_splits",),
