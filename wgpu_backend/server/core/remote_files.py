@@ -81,8 +81,11 @@ def _is_public(address: IPv4Address | IPv6Address) -> bool:
         or address.is_reserved or address.is_unspecified
         or any(address in each for each in _SPECIAL)
     )  # fmt: skip
-    # Translated addresses are reserved, but reach what they translate.
-    if isinstance(address, IPv6Address) and any(address in each for each in _TRANSLATED):
+    # Translated addresses are reserved, and some versions of Python call those of 6to4 private,
+    # but they reach the address within.
+    if isinstance(address, IPv6Address) and (
+        address.sixtofour or any(address in each for each in _TRANSLATED)
+    ):
         return True
     return address.is_global and not special
 

@@ -19,6 +19,7 @@ from wgpu_backend.text.output_parsers.incoming_text import (
 from wgpu_backend.text.output_parsers.kinds import Kinds
 from wgpu_backend.text.output_parsers.literals import Notation
 from wgpu_backend.text.output_parsers.parts import ToolCall
+from wgpu_backend.text.output_parsers.patterns import compile_possessive
 from wgpu_backend.text.output_parsers.readers import json_reader, python_reader, skip_closing
 from wgpu_backend.text.output_parsers.spans import Body, Span, SpanReader
 from wgpu_backend.text.output_parsers.values import convert
@@ -26,15 +27,15 @@ from wgpu_backend.text.output_parsers.values import convert
 _QUOTES = ("<escape>", '<|"|>')
 _MAX_DEPTH = 100
 _NAME = re.compile(r"[\w.\-]*")
-_PLAIN = re.compile(
+_PLAIN = compile_possessive(
     # Including strings whose end has arrived.
     r"(?:[^<{}\[\]]++|"
     + "|".join(rf"{q}[^<]*+(?:(?!{q})<[^<]*+)*+{q}" for q in map(re.escape, _QUOTES))
     + ")*+"
 )
-_CALL = re.compile(rf"\s*+call:({_NAME.pattern}+)(\{{{_PLAIN.pattern}\}})")
+_CALL = compile_possessive(rf"\s*+call:({_NAME.pattern}+)(\{{{_PLAIN.pattern}\}})")
 _SIMPLE = re.compile(rf"\s*+call:({_NAME.pattern.removesuffix('*')}++)\{{")
-_PAIR = re.compile(
+_PAIR = compile_possessive(
     r'([^:{}\[\],<>\s]++):(?:<\|"\|>([^<]*+(?:(?!<\|"\|>)<[^<]*+)*+)<\|"\|>|(-?\d{1,15}+|true|false))'
     r"(?:,|(?=\}))"
 )

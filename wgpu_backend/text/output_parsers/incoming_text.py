@@ -11,6 +11,8 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 from functools import lru_cache
 from typing import TypeVar
 
+from wgpu_backend.text.output_parsers.patterns import compile_possessive
+
 T = TypeVar("T")
 Wanted = str | Callable[[str], bool]
 """What a reader waits for: a character, "" for any, or a test of the next piece."""
@@ -22,11 +24,11 @@ END = ""
 _SPACES = re.compile(r"\s*")
 _FLAT = {
     # Text between brackets without nesting, strings included if their end has arrived.
-    "json": re.compile(r'(?:[\s\w,:.+\-]++|"[^"\\]*+(?:\\.[^"\\]*+)*+")*+', re.DOTALL),
+    "json": compile_possessive(r'(?:[\s\w,:.+\-]++|"[^"\\]*+(?:\\.[^"\\]*+)*+")*+', re.DOTALL),
     "python": re.compile(r"[\s\w,:=.+\-]*+"),
 }
 _QUOTES = {"json": '"', "python": "'\""}
-_UNQUOTED = {q: re.compile(rf"[^{q}\\]*+(?:\\.[^{q}\\]*+)*+", re.DOTALL) for q in "'\""}
+_UNQUOTED = {q: compile_possessive(rf"[^{q}\\]*+(?:\\.[^{q}\\]*+)*+", re.DOTALL) for q in "'\""}
 _OPENING, _CLOSING = "{[(", "}])"
 # Nesting of a value: decoders recurse.
 _MAX_DEPTH = 200

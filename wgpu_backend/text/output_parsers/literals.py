@@ -7,6 +7,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from wgpu_backend.text.output_parsers.patterns import compile_possessive
+
 _MAX_DEPTH = 100
 _NAME = re.compile(r"[^\W\d][\w.\-]*")
 _KEYWORD = re.compile(r"([^\W\d]\w*)\s*=(?!=)")
@@ -16,7 +18,7 @@ _NUMBER = re.compile(
 # Characters of a string up to its quotation mark, in runs: one at a time takes four times as long.
 _SINGLE = r"[^'\\]*+(?:\\.[^'\\]*+)*+"
 _DOUBLE = _SINGLE.replace("'", '"')
-_TEXT = re.compile(
+_TEXT = compile_possessive(
     r"([rbuRBU]{0,2})(?:'''((?:[^'\\]|\\.|'(?!''))*+)'''|\"\"\"((?:[^\"\\]|\\.|\"(?!\"\"))*+)\"\"\""
     rf"|'({_SINGLE})'|\"({_DOUBLE})\")",
     re.DOTALL,
@@ -37,7 +39,7 @@ _LIST = re.compile(rf"\s*+\[\s*+{_FUNCTION}")
 _NEXT_CALL = re.compile(rf"\)\s*+,\s*+{_FUNCTION}")
 _LIST_END = re.compile(r"\)\s*+\]")
 # Not before another string, which would be joined to it.
-_ARGUMENT = re.compile(
+_ARGUMENT = compile_possessive(
     rf"([^\W\d]\w*+)\s*+=\s*+(?:'({_SINGLE})'(?!')|\"({_DOUBLE})\"(?!\")"
     r"|(-?(?:0|[1-9]\d{0,15}+))|(True|False|None|true|false|null))\s*+(?:,\s*+|(?=\)))",
     re.DOTALL,
@@ -190,8 +192,8 @@ class Notation(ABC):
 class _Reader(Notation):
     """A parser of Python's notation."""
 
-    passing = re.compile(r"(?:\s|#[^\n]*\n)*+")
-    comma = re.compile(r"(?:\s|#[^\n]*\n)*+(,(?:\s|#[^\n]*\n)*+)?")
+    passing = compile_possessive(r"(?:\s|#[^\n]*\n)*+")
+    comma = compile_possessive(r"(?:\s|#[^\n]*\n)*+(,(?:\s|#[^\n]*\n)*+)?")
 
     def skip_marks(self, at: int, marks: str) -> int:
         at = self.skip_spaces(at)
@@ -274,7 +276,7 @@ class _UnescapedReader(_Reader):
             return super().argument(function, at)
         keys = "|".join(map(re.escape, self._parameters.get(function, ()))) or _NAME.pattern
         call_end = rf"\)\s*+(?:[\],;]\s*+)*+(?:{_NAME.pattern}\(|\Z)"
-        closing = re.compile(rf"{quote}(?=\s*+(?:,\s*+(?:{keys})\s*+=|{call_end}))")
+        closing = compile_possessive(rf"{quote}(?=\s*+(?:,\s*+(?:{keys})\s*+=|{call_end}))")
         found = closing.search(self.text, at + 1)
         if found is None:
             raise ValueError(f"no closing quotation mark at character {at}")

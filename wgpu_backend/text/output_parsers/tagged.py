@@ -21,6 +21,7 @@ from wgpu_backend.text.output_parsers.incoming_text import (
 )
 from wgpu_backend.text.output_parsers.kinds import Kinds
 from wgpu_backend.text.output_parsers.parts import ToolCall
+from wgpu_backend.text.output_parsers.patterns import compile_possessive
 from wgpu_backend.text.output_parsers.readers import HEADER_CHARS, json_reader, read_arguments
 from wgpu_backend.text.output_parsers.spans import Body, SpanReader
 from wgpu_backend.text.output_parsers.values import convert
@@ -140,7 +141,7 @@ def _compile_patterns(tagging: Tagging) -> _Patterns:
         followed = rf"{re.escape(tagging.end)}\s*+(?:{followed})"
     return _Patterns(
         re.compile(rf"\s*+{re.escape(tagging.call)}{named}" if tagging.call else r"(?!)"),
-        re.compile(rf"\s*+{parameter}{key}{keyed}{cdata}{lines}{value}{closing}"),
+        compile_possessive(rf"\s*+{parameter}{key}{keyed}{cdata}{lines}{value}{closing}"),
         re.compile(rf"\s*+(?:{re.escape(tagging.end)})" if tagging.end else rf"\s*+(?={closings})"),
         re.compile(rf"\s*+(?:{closings})"),
         re.compile(rf"\s*+{re.escape(tagging.call)}" if tagging.call else rf"\s*+{parameter}"),
