@@ -65,7 +65,8 @@ def test_devices_are_closed_before_the_end(adapter: DeviceInfo):
 atexit.register(lambda: print(stage.device.closed))  # called before the one of the package
 stage = Stage(Devices()[0], True)
 class Late:
-    def __del__(self): print(stage.device.closed)
+    # What it needs is its own, as globals may be gone before it.
+    def __del__(self, device=stage.device, say=print): say(device.closed)
 late = Late()
 """)
     assert done.stdout.split() == ["False", "True"]

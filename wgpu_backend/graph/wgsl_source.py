@@ -106,7 +106,9 @@ def _read_file(path: str) -> str:
 def _blocks(folder: str) -> dict[str, _PackageText]:
     """Return the blocks of a folder's files that have ``fn apply_NAME``, by NAME."""
     found: dict[str, _PackageText] = {}
-    place = files("wgpu_backend.shaders").joinpath(folder)
+    place = files("wgpu_backend.shaders")
+    # Some versions of Python refuse to join an empty name, that of the folder itself.
+    place = place.joinpath(folder) if folder else place
     if not place.is_dir():
         return found
     for entry in place.iterdir():

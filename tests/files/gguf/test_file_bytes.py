@@ -102,7 +102,7 @@ def test_a_link_to_a_file_is_that_file(tmp_path):
 
 
 def test_a_name_that_no_system_has_is_an_error():
-    with pytest.raises(GGUFError, match="null (byte|character)"):
+    with pytest.raises(GGUFError, match=r"null (byte|character)"):
         open_gguf("m\0.gguf")
 
 
