@@ -59,7 +59,8 @@ def app_of(root: Path, hosts=HOSTS, opens=opened, wraps=None, **more):
     create(store, ModelName.parse("actor"), actor, root)
     pictures = {"pictures": {PICTURES: bundled_pictures()}, "picture_device": "cpu"}
 
-    def local(stored, num_ctx):
+    # Options of GPUs change nothing on the CPU.
+    def local(stored, num_ctx, gpu=None):
         return wraps(opens(stored, num_ctx))
 
     return make_app(Settings(store, local, version="1", hosts=hosts, **{**pictures, **more}))
