@@ -22,6 +22,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -50,7 +51,7 @@ PORT, BRIDGE = 7801, "10.87.0.1"
 THINGS = ("fox", "dragon", "witch", "koala", "heron", "king", "boat", "moon", "river", "baker")
 
 
-class Node:
+class Node(ABC):
     """A node: a process that listens, and a folder with its own copy of the model.
 
     Parameters
@@ -66,9 +67,9 @@ class Node:
         self.address = self.prepare()
         self.start()
 
+    @abstractmethod
     def prepare(self) -> Address:
         """Return the address by which others reach it."""
-        raise NotImplementedError
 
     def command(self) -> list[str]:
         """Return the words before the command of its process."""
@@ -89,9 +90,9 @@ class Node:
         self.process.stdin.flush()
         self.process.stdout.readline()
 
+    @abstractmethod
     def kill(self) -> None:
         """Kill all its processes."""
-        raise NotImplementedError
 
     def restart(self) -> None:
         """Kill all its processes, and start the first again."""
@@ -99,9 +100,9 @@ class Node:
         self.process.communicate()
         self.start()
 
+    @abstractmethod
     def set_link(self, *, up: bool) -> None:
         """Take the link down, or up again."""
-        raise NotImplementedError
 
     def describe(self, device: str | None = None) -> NodeFacts:
         """Return its facts."""

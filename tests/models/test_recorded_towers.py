@@ -19,7 +19,7 @@ from gguf import GGUFWriter
 
 from tests.data.tower_weights import make_weights, picture, sound
 from tests.files.huggingface.folders import safetensors
-from tests.models.towers import open_tower, rows, write_mmproj
+from tests.models.towers import open_recorded, open_tower, rows, write_mmproj
 from wgpu_backend.errors import MediaError, ModelError, OptionError
 from wgpu_backend.files.gguf.config import Config
 from wgpu_backend.files.gguf.one_file import own_tower, text_part
@@ -47,25 +47,11 @@ def recorded():
     return facts, arrays
 
 
-def open_recorded(folder, name, device):
-    facts = recorded()[0][name]
-    (folder / "config.json").write_text(json.dumps(facts["config"]))
-    (folder / "preprocessor_config.json").write_text(json.dumps(facts["processor"]))
-    weights = make_weights({k: tuple(v) for k, v in facts["shapes"].items()})
-    (folder / "model.safetensors").write_bytes(safetensors(weights))
-    file = open_tower_folder(folder)
-    assert file is not None
-    backend = Backend(file, make_executor(device, BackendParams(exact=True)))
-    backend.load()
-    [(modality, kind)] = projector_kinds(backend.config).items()
-    return tower_class(backend.config, modality, kind)(backend), backend
-
-
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("name", sorted(set(recorded()[1]) - {"gemma3n"}))
 def test_rows_are_those_of_transformers(name, device, tmp_path):
     facts, arrays = recorded()
-    tower, backend = open_recorded(tmp_path, name, device)
+    tower, backend = open_recorded(tmp_path, recorded()[0], name, device)
     with backend:
         samples = facts[name].get("sound")
         media = tower.prepare(picture(41, 70) if samples is None else sound(samples))
@@ -88,7 +74,7 @@ def sort_pairs(values, heads):
 
 
 def test_kimi_k25_in_the_order_of_llama_cpp(tmp_path):
-    tower, backend = open_recorded(tmp_path, "kimi-k2.5", "cpu")
+    tower, backend = open_recorded(tmp_path, recorded()[0], "kimi-k2.5", "cpu")
     shapes = {k: tuple(v) for k, v in recorded()[0]["kimi-k2.5"]["shapes"].items()}
     backend.close()
     weights = {
@@ -108,7 +94,7 @@ def test_kimi_k25_in_the_order_of_llama_cpp(tmp_path):
 
 @pytest.mark.parametrize("pads", [True, False])
 def test_kimi_vl_pads_or_crops(tmp_path, pads):
-    tower, backend = open_recorded(tmp_path, "kimi-vl", "cpu")
+    tower, backend = open_recorded(tmp_path, recorded()[0], "kimi-vl", "cpu")
     with backend:
         tower.pads = pads
         # Squares have 14 pixels a side.
@@ -162,7 +148,7 @@ def test_gemma3n_without_embeddings_of_tokens(tmp_path):
 
 
 def test_gemma4_hears_whole_windows_only(tmp_path):
-    tower, backend = open_recorded(tmp_path, "gemma4-audio", "cpu")
+    tower, backend = open_recorded(tmp_path, recorded()[0], "gemma4-audio", "cpu")
     with backend:
         # Windows of 20 ms begin 10 ms before the sound; four of them make a row.
         for samples, count in ((161, 1), (320, 1), (321, 2), (960, 5), (480_000, 2999)):
@@ -338,7 +324,7 @@ def test_rows_of_ollamas_files(name, tmp_path):
 
 
 def test_llama4_takes_its_second_norm_under_another_name(tmp_path):
-    tower, backend = open_recorded(tmp_path, "llama4", "cpu")
+    tower, backend = open_recorded(tmp_path, recorded()[0], "llama4", "cpu")
     with backend:
         plain = rows(tower, tower.prepare(picture(41, 70)))
     file = open_tower_folder(tmp_path)

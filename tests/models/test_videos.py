@@ -11,18 +11,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.data.tower_weights import frames, make_weights, picture
-from tests.files.huggingface.folders import safetensors
+from tests.data.tower_weights import frames, picture
 from tests.models.test_recorded_towers import PLAIN
 from tests.models.test_vision_towers import GEMMA3, gemma3_weights
-from tests.models.towers import open_tower, rows, write_mmproj
+from tests.models.towers import open_recorded, open_tower, rows, write_mmproj
 from wgpu_backend.engine.media import MARKER, STAND_IN, Illustrations, Inserted, Placed, Run, place
 from wgpu_backend.engine.towers import _check_fps
 from wgpu_backend.errors import MediaError, OptionError
-from wgpu_backend.files.huggingface.tower import open_tower_folder
 from wgpu_backend.files.media.pictures import MAX_FRAMES, read_frames
-from wgpu_backend.ml.backend import Backend, BackendParams, make_executor
-from wgpu_backend.nn.tower import Rows, projector_kinds, tower_class
+from wgpu_backend.nn.tower import Rows
 from wgpu_backend.testing import nmse
 
 DEVICES = ["cpu", pytest.param("wgpu", marks=pytest.mark.gpu)]
@@ -38,26 +35,11 @@ def recorded():
     return json.loads(arrays.pop("facts").tobytes()), arrays
 
 
-def open_recorded(folder, name, device):
-    facts = recorded()[0][name]
-    (folder / "config.json").write_text(json.dumps(facts["config"]))
-    (folder / "video_preprocessor_config.json").write_text(json.dumps(facts["processor"]))
-    (folder / "preprocessor_config.json").write_text(json.dumps(facts["processor"]))
-    weights = make_weights({k: tuple(v) for k, v in facts["shapes"].items()})
-    (folder / "model.safetensors").write_bytes(safetensors(weights))
-    file = open_tower_folder(folder)
-    assert file is not None
-    backend = Backend(file, make_executor(device, BackendParams(exact=True)))
-    backend.load()
-    [(modality, kind)] = projector_kinds(backend.config).items()
-    return tower_class(backend.config, modality, kind)(backend), backend
-
-
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("name", KINDS)
 def test_rows_and_text_are_those_of_transformers(name, device, tmp_path):
     facts, arrays = recorded()
-    tower, backend = open_recorded(tmp_path, name, device)
+    tower, backend = open_recorded(tmp_path, recorded()[0], name, device, video=True)
     with backend:
         # Five frames: the last is repeated.
         media = tower.prepare_video(frames(5, 41, 70), FPS)
@@ -69,7 +51,7 @@ def test_rows_and_text_are_those_of_transformers(name, device, tmp_path):
 
 @pytest.mark.parametrize("name", KINDS)
 def test_positions_are_those_of_transformers(name, tmp_path):
-    tower, backend = open_recorded(tmp_path, name, "cpu")
+    tower, backend = open_recorded(tmp_path, recorded()[0], name, "cpu", video=True)
     with backend:
         media = tower.prepare_video(frames(5, 41, 70), FPS)
     runs, at, first = [], 1, 0
@@ -90,7 +72,7 @@ def test_positions_are_those_of_transformers(name, tmp_path):
 
 @pytest.mark.parametrize("name", KINDS)
 def test_pixels_are_those_of_transformers(name, tmp_path):
-    tower, backend = open_recorded(tmp_path, name, "cpu")
+    tower, backend = open_recorded(tmp_path, recorded()[0], name, "cpu", video=True)
     with backend:
         media = tower.prepare_video(frames(5, 41, 70), FPS)
         order = tower.order(*media.arrays["patches"].shape[1:3])
@@ -140,7 +122,7 @@ def test_a_video_and_a_picture_of_a_conversation(name, tmp_path):
     ]
     shown = Illustrations([{"role": "user", "content": parts}])
     assert [(part.kind, part.fps) for part in shown.parts] == [("video", FPS), ("image", 2.0)]
-    tower, backend = open_recorded(tmp_path, name, "cpu")
+    tower, backend = open_recorded(tmp_path, recorded()[0], name, "cpu", video=True)
     with backend:
         video = tower.prepare_video(shown.parts[0].source, FPS), tower
         still = tower.prepare(shown.parts[1].source), tower
@@ -177,7 +159,7 @@ def test_bad_videos(tmp_path):
     for fps in (0, -1, float("nan"), float("inf"), "2", True, None):
         with pytest.raises(OptionError, match="fps: "):
             _check_fps(fps)
-    tower, backend = open_recorded(tmp_path, "qwen3-vl", "cpu")
+    tower, backend = open_recorded(tmp_path, recorded()[0], "qwen3-vl", "cpu", video=True)
     with backend, pytest.raises(OptionError, match="1 frame, this model needs at least 2"):
         tower.prepare_video(small[:1], 2.0)
 

@@ -1,5 +1,6 @@
 """Tiny random towers in files, and the rows that they make of a picture."""
 
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -7,8 +8,11 @@ from typing import Any
 import numpy as np
 from gguf import GGUFWriter
 
+from tests.data.tower_weights import make_weights
+from tests.files.huggingface.folders import safetensors
 from wgpu_backend.files.gguf.parts import tower_part
 from wgpu_backend.files.gguf.reader import open_gguf
+from wgpu_backend.files.huggingface.tower import open_tower_folder
 from wgpu_backend.ml.backend import Backend, BackendParams, make_executor
 from wgpu_backend.nn.tower import Media, Tower, projector_kinds, tower_class
 
@@ -130,3 +134,21 @@ def attention(q: np.ndarray, k: np.ndarray, v: np.ndarray, heads: int) -> np.nda
     q, k, v = (x.reshape(len(x), heads, -1).swapaxes(0, 1) for x in (q, k, v))
     scores = softmax(q @ k.swapaxes(1, 2) / np.sqrt(q.shape[-1]))
     return (scores @ v).swapaxes(0, 1).reshape(q.shape[1], -1)
+
+
+def open_recorded(
+    folder: Path, facts: Mapping[str, Any], name: str, device: str, *, video: bool = False
+) -> tuple[Tower, Backend]:
+    """Open the tower of a recorded model from a folder with its settings and weights."""
+    own = facts[name]
+    (folder / "config.json").write_text(json.dumps(own["config"]))
+    for kind in ("preprocessor", *(["video_preprocessor"] if video else [])):
+        (folder / f"{kind}_config.json").write_text(json.dumps(own["processor"]))
+    weights = make_weights({key: tuple(shape) for key, shape in own["shapes"].items()})
+    (folder / "model.safetensors").write_bytes(safetensors(weights))
+    file = open_tower_folder(folder)
+    assert file is not None
+    backend = Backend(file, make_executor(device, BackendParams(exact=True)))
+    backend.load()
+    [(modality, kind)] = projector_kinds(backend.config).items()
+    return tower_class(backend.config, modality, kind)(backend), backend

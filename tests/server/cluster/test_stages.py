@@ -14,8 +14,8 @@ import pytest
 import wgpu_backend
 from benchmarks.cluster.links import Link
 from tests.builders import Dims, tiny_model
-from tests.graph.graphs import random_graph
-from tests.ml.test_recorded import SHAPES, outputs_of
+from tests.ml.test_placed_executor import pinned_outputs
+from tests.ml.test_recorded import outputs_of
 from tests.patience import PATIENCE
 from tests.placing import placement
 from wgpu_backend import __version__
@@ -24,7 +24,6 @@ from wgpu_backend.dtypes import F16, F32, Q8_0
 from wgpu_backend.errors import BackendError, ContextError, DeviceLost, ModelError, WorkerLost
 from wgpu_backend.files.gguf.reader import open_gguf
 from wgpu_backend.graph.capabilities import Capabilities, GroupSizes, MatrixUnit, Tile
-from wgpu_backend.graph.schedule import schedule
 from wgpu_backend.ml.backend import BackendParams
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.numpy_executor import NumpyExecutor
@@ -83,30 +82,12 @@ def stage(node):
 # Graphs.
 
 
-def pinned_outputs(executor, seed):
-    """Values of a random graph whose nodes are on random devices."""
-    rng = np.random.default_rng(seed)
-    with Context(executor) as ctx:
-        leaves = [ctx.from_numpy(rng.standard_normal(shape, "f4")) for shape in SHAPES]
-        outputs = random_graph(ctx, rng, leaves, 40)
-        chosen = np.random.default_rng(seed)
-        devices = executor.placement.devices
-        for node in schedule(outputs):
-            if chosen.random() < 0.3:
-                executor.pin(node.storage, devices[chosen.integers(len(devices))])
-        recorded = ctx.record(*outputs)
-        try:
-            return recorded.run({}).wait()
-        finally:
-            recorded.close()
-
-
 def test_graphs_give_the_values_of_one_process(stage):
     executor = PlacedExecutor([NumpyExecutor(), stage], placement(4, 2))
     executor.unclosed.silence()
     for seed in range(8):
         wanted = outputs_of(NumpyExecutor(), seed)
-        for got, want in zip(pinned_outputs(executor, seed), wanted, strict=True):
+        for got, want in zip(pinned_outputs(executor, seed)[0], wanted, strict=True):
             np.testing.assert_array_equal(got, want)
 
 
