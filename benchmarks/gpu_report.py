@@ -40,7 +40,13 @@ ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
 # The order in which models are measured: what matters most first.
 MODELS = (("8b", "q4_0"), ("1b", "q4_0"), ("8b", "q4_k_m"), ("8b", "f16"), ("1b", "q4_k_m"))
-TESTS = ("test_pairs.py", "test_matrix.py", "test_attention_tiled.py", "test_attention_matrix.py")
+TESTS = (
+    "test_matrix.py",
+    "test_pairs.py",
+    "test_attention_matrix.py",
+    "test_attention_tiled.py",
+    "test_conv_matrix.py",
+)
 TESTS_SHARE = 0.25  # of the time, at most, for tests
 PIECE = 1 << 20  # values of a weight's drawn piece
 LEAST_SECONDS = 5.0  # nothing begins with less time than this
@@ -193,8 +199,17 @@ def _by_one(
     done = report.run(" by ".join(names), [*command, *words], more)
     if done is None or done.returncode:
         return
-    for found in json.loads(done.stdout[done.stdout.index("[") :]):
+    for found in _read_list(report, " by ".join(names), done.stdout):
         yield Row(*names, *(_of_peer(found) if is_peer else _of_ours(found)))
+
+
+def _read_list(report: Report, what: str, text: str) -> list[Mapping[str, Any]]:
+    """Return the list in JSON at the end of an output; if there is none, note that."""
+    try:
+        return json.loads(text[text.index("[") :])
+    except ValueError:
+        report.left_out.append(f"{what}: printed no list in JSON but {_last(text)[:200]!r}")
+        return []
 
 
 def _of_ours(found: Mapping[str, Any]) -> tuple[str, float, float]:
@@ -208,7 +223,7 @@ def _of_peer(found: Mapping[str, Any]) -> tuple[str, float, float]:
     return test, float(found["avg_ts"]), float(found["stddev_ts"])
 
 
-def tested(report: Report, options: argparse.Namespace, seconds: float) -> Iterator[str]:
+def tested(report: Report, options: argparse.Namespace, end: float) -> Iterator[str]:
     """Use each implementation once, which runs the self-test, and run tests of kernels."""
     cli = [sys.executable, "-m", "wgpu_backend"]
     chosen = ["--device", options.device] if options.device else []
@@ -221,11 +236,19 @@ def tested(report: Report, options: argparse.Namespace, seconds: float) -> Itera
         if done is not None and not done.returncode:
             took = time.monotonic() - before
             yield f"first use by {name}, self-test included: {took:.0f} s"
-    files = [f"tests/kernels/gpu/{name}" for name in TESTS]
-    words = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", str(os.cpu_count() or 1), *files]
-    done = report.run("tests", [sys.executable, *words], {}, seconds)
-    if done is not None:
-        yield f"tests of kernels: {_last(done.stdout)}"
+    for name in TESTS:
+        yield from _by_tests(report, name, end)
+
+
+def _by_tests(report: Report, name: str, end: float) -> Iterator[str]:
+    """Run a file of tests by each implementation, until `end` at the latest."""
+    words = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", str(os.cpu_count() or 1)]
+    for engine, (_, more) in engines().items():
+        if not engine.startswith("llama"):
+            command = [sys.executable, *words, f"tests/kernels/gpu/{name}"]
+            done = report.run(f"{name}, {engine}", command, more, end - time.monotonic())
+            if done is not None:
+                yield f"{name}, {engine}: {_last(done.stdout)}"
 
 
 def _last(text: str) -> str:
@@ -292,7 +315,8 @@ def main(words: Sequence[str] | None = None) -> int:
     done = report.run("devices", [sys.executable, "-m", "wgpu_backend", "devices"], {})
     report.devices = done.stdout if done is not None else ""
     if not options.no_tests:
-        report.tests += tested(report, options, TESTS_SHARE * options.seconds)
+        end = time.monotonic() + TESTS_SHARE * options.seconds
+        report.tests += tested(report, options, end)
     with ExitStack() as stack:
         folder = options.keep or Path(stack.enter_context(tempfile.TemporaryDirectory()))
         folder.mkdir(parents=True, exist_ok=True)

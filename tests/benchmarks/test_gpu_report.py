@@ -89,3 +89,32 @@ def test_wrong_arguments_are_refused(words, capsys):
     with pytest.raises(SystemExit):
         gpu_report.arguments(words)
     assert "needs" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("engines")
+def test_each_file_of_tests_has_its_line_and_time(monkeypatch, tmp_path):
+    def tests(command, **_):
+        if "pytest" not in command:
+            return answers(command)
+        if command[-1].endswith("test_matrix.py"):
+            raise subprocess.TimeoutExpired(command, 1)
+        return subprocess.CompletedProcess(command, 0, "....\n7 passed in 2.00s\n", "")
+
+    monkeypatch.setattr(gpu_report.subprocess, "run", tests)
+    words = ["card", "--sizes", "tiny", "--out", str(tmp_path)]
+    assert gpu_report.main(words) == 0
+    page = (tmp_path / "card.md").read_text("utf-8")
+    assert "- test_pairs.py, wgpu: 7 passed in 2.00s" in page
+    assert "- test_matrix.py, wgpu: not done after" in page
+
+
+@pytest.mark.usefixtures("engines")
+def test_output_without_a_list_is_noted(monkeypatch, tmp_path):
+    def remarks(command, **_):
+        return subprocess.CompletedProcess(command, 0, "only a remark\n", "")
+
+    monkeypatch.setattr(gpu_report.subprocess, "run", remarks)
+    words = ["card", "--sizes", "tiny", "--out", str(tmp_path), "--no-tests"]
+    assert gpu_report.main(words) == 1
+    page = (tmp_path / "card.md").read_text("utf-8")
+    assert "- tiny q4_0 by wgpu: printed no list in JSON but 'only a remark'" in page
