@@ -54,7 +54,7 @@ class ModernBert(Encoder):
         name = self.config.string("hidden_activation", "gelu")
         if name not in ACTIVATIONS:
             known = ", ".join(ACTIVATIONS)
-            raise self.fail(f"hidden_activation is {name!r}, known are {known}")
+            raise self.fail(f"hidden_activation is {name!r}, needs one of {known}")
         return ACTIVATIONS[name]
 
     def embed(self, batch: Batch) -> Tensor:

@@ -133,7 +133,7 @@ def named(name: str) -> DType:
     try:
         return _BY_NAME[name.lower()]
     except KeyError:
-        raise DTypeError(f"dtype {name!r}: known are {', '.join(_BY_NAME)}") from None
+        raise DTypeError(f"dtype {name!r}: unknown, needs one of {', '.join(_BY_NAME)}") from None
 
 
 def as_dtype(value: object) -> DType:

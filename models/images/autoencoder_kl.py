@@ -137,7 +137,7 @@ class AutoencoderKL(Autoencoder):
         for name, known in (("down_block_types", "DownEncoder"), ("up_block_types", "UpDecoder")):
             for kind in settings.texts(name):
                 if kind != f"{known}Block2D":
-                    raise settings.error(name, f"has {kind!r}, known is {known}Block2D")
+                    raise settings.error(name, f"has {kind!r}, needs {known}Block2D")
         self.encoder = Encoder(settings)
         self.decoder = Decoder(settings)
         self.channels = settings.uint("latent_channels", default=4)

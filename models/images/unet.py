@@ -283,7 +283,7 @@ def _require_known(settings: Settings) -> None:
     for name in ("down_block_types", "up_block_types"):
         for kind in settings.texts(name):
             if kind not in KINDS:
-                raise settings.error(name, f"has {kind!r}, known are {', '.join(KINDS)}")
+                raise settings.error(name, f"has {kind!r}, needs one of {', '.join(KINDS)}")
     known = {
         "act_fn": "silu",
         "mid_block_type": "UNetMidBlock2DCrossAttn",
@@ -292,7 +292,7 @@ def _require_known(settings: Settings) -> None:
     }
     for name, value in known.items():
         if settings.text(name, default=value) != value:
-            raise settings.error(name, f"is {settings.text(name)!r}, known is {value!r}")
+            raise settings.error(name, f"is {settings.text(name)!r}, needs {value!r}")
     for name in ("class_embed_type", "encoder_hid_dim_type", "num_class_embeds"):
         if settings.value(name) is not None:
             raise settings.error(name, f"is {settings.value(name)!r}, known is none")

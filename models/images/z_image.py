@@ -133,9 +133,9 @@ class ZImageTransformer(Denoiser):
         kind = f"{PATCH}-1"
         for name, known in (("all_patch_size", [PATCH]), ("all_f_patch_size", [1])):
             if settings.uints(name, default=known) != known:
-                raise settings.error(name, f"is {settings.value(name)}, known is {known}")
+                raise settings.error(name, f"is {settings.value(name)}, needs {known}")
         if settings.value("siglip_feat_dim") is not None:
-            raise settings.error("siglip_feat_dim", "is there, known are networks without SigLIP")
+            raise settings.error("siglip_feat_dim", "is set; only networks without SigLIP load")
         self.channels = settings.uint("in_channels", default=16)
         self.patch = PATCH
         cols = PATCH**2 * self.channels

@@ -214,7 +214,7 @@ def test_activations_are_their_formulas(rng):
     for name, (_, known) in LAYERS.items():
         np.testing.assert_allclose(made[name].numpy(), known(values), atol=1e-5, err_msg=name)
     assert nn.activation("leaky_relu") is nn.leaky_relu
-    with pytest.raises(OptionError, match="activation is 'swosh', known are relu"):
+    with pytest.raises(OptionError, match="activation is 'swosh', needs one of relu"):
         nn.activation("swosh")
 
 

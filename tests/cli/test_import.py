@@ -155,7 +155,7 @@ def test_a_slip_in_the_file_is_shown_with_its_line(cli: Cli, tmp_path: Path) -> 
             "MLP(config)",
             'MLP(config, "geluu")',
             "geluu",
-            "ModelError: activation is 'geluu', known are silu, gelu, gelu_erf, gelu_quick, ",
+            "ModelError: activation is 'geluu', needs one of silu, gelu, gelu_erf, gelu_quick, ",
         ),
         (
             "return self.inner.forward(x, batch)",

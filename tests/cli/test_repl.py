@@ -120,7 +120,7 @@ def test_parameters_are_set_and_shown(chat: Terminal) -> None:
     [
         ("/nonsense", "/nonsense: no such command"),
         ("/set nonsense", "/set: needs parameter, system, format, verbose"),
-        ("/set parameter nonsense 1", "parameter 'nonsense': known are temperature"),
+        ("/set parameter nonsense 1", "parameter 'nonsense': unknown, needs one of temperature"),
         ("/set parameter stop ''", "stop: '', needs at least one character"),
         ("/set parameter seed x", "seed: 'x', needs a whole number"),
         ("/set parameter temperature -1", "temperature: '-1', needs a number from 0 to 100"),

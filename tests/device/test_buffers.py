@@ -107,7 +107,7 @@ def test_an_empty_buffer_is_refused(device: Device):
 
 @pytest.mark.gpu
 def test_an_unknown_purpose_is_refused(device: Device):
-    with pytest.raises(DeviceError, match="known are weights, cache"):
+    with pytest.raises(DeviceError, match="needs one of weights, cache"):
         device.buffer(4, purpose="fun")  # pyright: ignore[reportArgumentType]
 
 

@@ -104,7 +104,7 @@ def test_the_baseline_profile_has_what_every_device_has(adapter: DeviceInfo):
 
 
 def test_an_unknown_profile_is_refused(adapter: DeviceInfo):
-    with pytest.raises(DeviceError, match="known are full and baseline"):
+    with pytest.raises(DeviceError, match="needs full or baseline"):
         Device.open(adapter, profile="middling")  # pyright: ignore[reportArgumentType]
 
 

@@ -105,7 +105,7 @@ def test_a_text_alone_is_what_the_user_says():
         ({"device": 1.5}, DeviceError, r"device 1\.5: a float names no device, needs an id"),
         ({"device": 99}, DeviceError, "device 99: no such device"),
         ({"kv_dtype": 3}, DTypeError, "kv_dtype: 3"),
-        ({"kv_dtype": "f17"}, DTypeError, "dtype 'f17': known are"),
+        ({"kv_dtype": "f17"}, DTypeError, "dtype 'f17': unknown, needs one of"),
         ({"num_ctx": "long"}, OptionError, "num_ctx: 'long', needs a whole number"),
         ({"profile": "fast"}, OptionError, "profile: 'fast' .* needs 'full' or 'baseline'"),
         ({"fusion": 3}, OptionError, r"fusion: 3 \(int\)"),

@@ -92,7 +92,7 @@ def test_what_is_wrong_with_tensors_is_one_line(tmp_path, rng):
             lambda: unet.require({"a": (4,), BIAS: (2,)}),
             r"1 of 2 tensors are missing: 'a' \[4\]; 2",
         ),
-        (lambda: unet.choose({"A": 1}), r"class 'UNet' is not known, known are A"),
+        (lambda: unet.choose({"A": 1}), r"class 'UNet' is unknown, needs one of A"),
     ):
         with pytest.raises(ModelError, match=message):
             call()
@@ -124,7 +124,7 @@ def test_folders_that_are_no_pipelines_are_told(tmp_path):
             folder[name]
     with pytest.raises(ModelError, match=f"no {STEM}.safetensors and no"):
         _ = folder["unet"].tensors
-    with pytest.raises(ModelError, match="class 'StableDiffusionPipeline' is not known"):
+    with pytest.raises(ModelError, match="class 'StableDiffusionPipeline' is unknown"):
         folder.choose({"FluxPipeline": 1})
 
 

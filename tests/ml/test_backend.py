@@ -152,7 +152,7 @@ def test_the_memory_report_tells_weights_apart(backend: Backend):
 
 
 def test_an_unknown_kind_lists_the_known_ones(path: Path):
-    with pytest.raises(BackendError, match=r"backend 'cuda': known are cpu, .*wgpu"):
+    with pytest.raises(BackendError, match=r"backend 'cuda': unknown, needs one of cpu, .*wgpu"):
         new_backend(path, name="cuda")
 
 

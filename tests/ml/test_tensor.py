@@ -257,7 +257,7 @@ def test_element_types_are_named_everywhere(context: Context):
     assert x.cast(dtype="i32").dtype == context.arange(0, 3, dtype="int32").dtype == I32
     assert context.from_numpy([1], dtype="u8").dtype == context.from_bytes("u8", b"1", 1).dtype
     assert context.random_normal((2,), "bf16").dtype == BF16
-    with pytest.raises(DTypeError, match="dtype 'f17': known are"):
+    with pytest.raises(DTypeError, match="dtype 'f17': unknown, needs one of"):
         x.cast(dtype="f17")
     with pytest.raises(DTypeError, match="dtype 16: needs a name"):
         context.zeros(2, dtype=16)

@@ -123,7 +123,7 @@ def test_states_are_pooled_as_the_caller_or_the_file_says(tmp_path, number, pool
             0,
             r"pooling_type is 0 \(none\), which makes no vector of a text; say pooling= one",
         ),
-        (9, "pooling_type is 9, known are 0 to 4"),
+        (9, "pooling_type is 9, needs 0 to 4"),
     ],
 )
 def test_a_file_that_names_no_pooling_is_told_so(tmp_path, number, said):

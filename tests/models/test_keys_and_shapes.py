@@ -28,7 +28,7 @@ def load(path):
         ("attention.layer_norm_rms_epsilon", -1.0, "layer_norm_rms_epsilon is -1.0, needs at"),
         ("context_length", 0, "'llama.context_length' is 0, needs at least 1"),
         ("rope.dimension_count", 2**31, "'llama.rope.dimension_count' is 2.*, needs at most 16"),
-        ("rope.scaling.type", "su", "'su', known are linear, yarn, longrope, none"),
+        ("rope.scaling.type", "su", "'su', needs one of linear, yarn, longrope, none"),
         ("rope.scaling.type", "longrope", "'longrope', needs the tensors rope_factors_long"),
         ("rope.freq_base", 1e-45, "angles that are not finite"),
         ("rope.scaling.factor", 1e-45, "angles that are not finite"),

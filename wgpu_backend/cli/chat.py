@@ -234,7 +234,9 @@ class Chat:
         """
         parameter = PARAMETERS.get(name)
         if parameter is None:
-            raise OptionError(f"parameter {brief(name)}: known are {', '.join(PARAMETERS)}")
+            raise OptionError(
+                f"parameter {brief(name)}: unknown, needs one of {', '.join(PARAMETERS)}"
+            )
         if parameter.kind == "texts":
             texts = parameter.texts(words)
             if name == "stop":

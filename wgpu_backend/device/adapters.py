@@ -142,7 +142,7 @@ def find_adapter(
     name = requested_implementation(info, implementation)
     subject = f"device {info.id}: implementation {name!r}"
     if name not in (*IMPLEMENTATIONS, "auto"):
-        raise DeviceError(f"{subject}: known are auto, {' and '.join(IMPLEMENTATIONS)}")
+        raise DeviceError(f"{subject}: unknown, needs auto, {' or '.join(IMPLEMENTATIONS)}")
     if name == "dawn" and not dawn.is_installed():
         raise DeviceError(f'{subject}: not installed; `pip install ".[dawn]"` in the checkout')
     if name == "auto":
@@ -362,7 +362,7 @@ def open_adapter(info: DeviceInfo, adapter: wgpu.GPUAdapter, profile: Profile) -
         The profile is unknown, or the driver refuses.
     """
     if profile not in ("full", "baseline"):
-        raise DeviceError(f"device {info.id}: profile {profile!r}, known are full and baseline")
+        raise DeviceError(f"device {info.id}: profile {profile!r}, needs full or baseline")
     full = profile == "full"
     features = [f for f in USEFUL_FEATURES if f in adapter.features] if full else []
     limits: dict[str, int | None] = {**(info.limits if full else BASELINE_LIMITS)}

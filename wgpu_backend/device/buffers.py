@@ -247,7 +247,7 @@ class Pool:
         """
         subject = f"buffer {label or purpose}"
         if purpose not in PURPOSES:
-            raise DeviceError(f"{subject}: purpose {purpose!r}, known are {', '.join(PURPOSES)}")
+            raise DeviceError(f"{subject}: purpose {purpose!r}, needs one of {', '.join(PURPOSES)}")
         if nbytes < 1:
             raise DeviceError(f"{subject}: {nbytes} bytes, a buffer holds at least 1")
         if purpose in HOST_PURPOSES and self._host is None:

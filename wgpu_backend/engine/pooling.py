@@ -57,7 +57,7 @@ def choose_pooling(config: Config, asked: str | None) -> str:
     several = config.string("pooling", "")
     if several:
         if not _are_known(several):
-            raise ModelError(f"{config.source}: pooling is {several!r}, known are {known}")
+            raise ModelError(f"{config.source}: pooling is {several!r}, needs one of {known}")
         if "+" in several:
             raise ModelError(
                 f"{config.source}: it names {several.count('+') + 1} ways of pooling; say "
@@ -68,7 +68,7 @@ def choose_pooling(config: Config, asked: str | None) -> str:
     number = config.uint("pooling_type", BY_NUMBER.index("mean"))
     if number >= len(BY_NUMBER):
         raise ModelError(
-            f"{config.source}: pooling_type is {number}, known are 0 to {len(BY_NUMBER) - 1}"
+            f"{config.source}: pooling_type is {number}, needs 0 to {len(BY_NUMBER) - 1}"
         )
     if BY_NUMBER[number] not in _POOLINGS:
         raise ModelError(

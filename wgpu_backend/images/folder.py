@@ -286,7 +286,7 @@ def _variants(folder: Path, stem: str) -> list[str]:
 def _choose(source: str, class_name: str, classes: Mapping[str, T]) -> T:
     if class_name not in classes:
         raise ModelError(
-            f"{source}: class {class_name!r} is not known, known are {', '.join(classes)}"
+            f"{source}: class {class_name!r} is unknown, needs one of {', '.join(classes)}"
         )
     return classes[class_name]
 

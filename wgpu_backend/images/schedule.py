@@ -275,7 +275,7 @@ def _betas(settings: Settings) -> F32s:
         kept = np.cos((np.arange(count + 1) / count + 0.008) / 1.008 * np.pi / 2) ** 2
         return np.minimum(1 - kept[1:] / kept[:-1], 0.999).astype(np.float32)
     raise settings.error(
-        "beta_schedule", f"is {kind!r}, known are linear, scaled_linear, squaredcos_cap_v2"
+        "beta_schedule", f"is {kind!r}, needs one of linear, scaled_linear, squaredcos_cap_v2"
     )
 
 
@@ -327,7 +327,9 @@ def space_timesteps(settings: Settings, steps: int, *, default: str) -> AnyFloat
     if kind == "trailing":
         # Timesteps count from 0, so the last of training is `count - 1`.
         return np.round(count - np.arange(steps) * (count / steps)) - 1.0
-    raise settings.error("timestep_spacing", f"is {kind!r}, known are linspace, leading, trailing")
+    raise settings.error(
+        "timestep_spacing", f"is {kind!r}, needs one of linspace, leading, trailing"
+    )
 
 
 def noise_levels(settings: Settings) -> F32s:
@@ -370,7 +372,7 @@ def last_sigma(settings: Settings, levels: F32s) -> float:
     """
     kind = settings.text("final_sigmas_type", default="zero")
     if kind not in ("zero", "sigma_min"):
-        raise settings.error("final_sigmas_type", f"is {kind!r}, known are zero, sigma_min")
+        raise settings.error("final_sigmas_type", f"is {kind!r}, needs one of zero, sigma_min")
     return 0.0 if kind == "zero" else float(levels[0])
 
 
@@ -394,7 +396,9 @@ def prediction(settings: Settings) -> Prediction:
     kind = settings.text("prediction_type", default="epsilon")
     made = _PREDICTIONS.get(kind)
     if made is None:
-        raise settings.error("prediction_type", f"is {kind!r}, known are {', '.join(_PREDICTIONS)}")
+        raise settings.error(
+            "prediction_type", f"is {kind!r}, needs one of {', '.join(_PREDICTIONS)}"
+        )
     return made
 
 

@@ -64,7 +64,7 @@ def euler(settings: Settings, request: Request) -> Schedule:
     for name, known in (("interpolation_type", "linear"), ("timestep_type", "discrete")):
         kind = settings.text(name, default=known)
         if kind != known:
-            raise settings.error(name, f"is {kind!r}, known is {known}")
+            raise settings.error(name, f"is {kind!r}, needs {known}")
     levels = noise_levels(settings)
     times = space_timesteps(settings, request.steps, default="linspace").astype(np.float32)
     sigmas = np.interp(times, np.arange(len(levels)), levels)
@@ -215,7 +215,7 @@ def pndm(settings: Settings, request: Request) -> Schedule:
 def _predicts_velocity(settings: Settings) -> bool:
     kind = settings.text("prediction_type", default="epsilon")
     if kind not in ("epsilon", "v_prediction"):
-        raise settings.error("prediction_type", f"is {kind!r}, known are epsilon, v_prediction")
+        raise settings.error("prediction_type", f"is {kind!r}, needs one of epsilon, v_prediction")
     return kind == "v_prediction"
 
 
@@ -305,14 +305,14 @@ def _refuse_dpm_settings(settings: Settings) -> None:
     refuse_clipping(settings, clips=False)
     for name in _REFUSED:
         if settings.flag(name, default=False):
-            raise settings.error(name, "is true, known are karras, exponential and beta sigmas")
+            raise settings.error(name, "is true, needs karras, exponential or beta sigmas")
     for name, known in (
         ("algorithm_type", ("dpmsolver++", "sde-dpmsolver++")),
         ("solver_type", ("midpoint", "heun")),
     ):
         kind = settings.text(name, default=known[0])
         if kind not in known:
-            raise settings.error(name, f"is {kind!r}, known are {', '.join(known)}")
+            raise settings.error(name, f"is {kind!r}, needs one of {', '.join(known)}")
     if settings.uint("solver_order", default=2) not in (1, 2):
         raise settings.error("solver_order", "is neither 1 nor 2")
 
@@ -353,7 +353,9 @@ def _space_dpm_times(settings: Settings, steps: int, count: int) -> AnyFloats:
         return (np.arange(steps + 1) * (count // (steps + 1)))[:0:-1] + float(offset)
     if kind == "trailing":
         return np.round(count - np.arange(steps) * (total / steps)) - 1.0
-    raise settings.error("timestep_spacing", f"is {kind!r}, known are linspace, leading, trailing")
+    raise settings.error(
+        "timestep_spacing", f"is {kind!r}, needs one of linspace, leading, trailing"
+    )
 
 
 def _ends(settings: Settings, i: int, steps: int) -> bool:
@@ -474,7 +476,7 @@ def _shift(settings: Settings, mu: float | None, sigmas: Sigmas) -> Sigmas:
         raise OptionError("scheduler: the shift depends on the image's size, give mu")
     kind = settings.text("time_shift_type", default="exponential")
     if kind not in ("exponential", "linear"):
-        raise settings.error("time_shift_type", f"is {kind!r}, known are exponential, linear")
+        raise settings.error("time_shift_type", f"is {kind!r}, needs one of exponential, linear")
     factor = math.exp(mu) if kind == "exponential" else mu
     return factor / (factor + (1 / sigmas - 1))
 
@@ -603,7 +605,7 @@ class Scheduler:
         make = CLASSES.get(self.class_name)
         if make is None:
             raise self.settings.error(
-                "_class_name", f"is {self.class_name!r}, known are {', '.join(CLASSES)}"
+                "_class_name", f"is {self.class_name!r}, needs one of {', '.join(CLASSES)}"
             )
         return make(self.settings, Request(steps, first, sigmas, mu, eta))
 

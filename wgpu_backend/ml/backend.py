@@ -128,7 +128,7 @@ def make_executor(name: str, params: BackendParams) -> Executor:
         make = _BACKENDS[name]
     except KeyError:
         known = ", ".join(sorted({*_BACKENDS, *plugins.names("wgpu_backend.backends")}))
-        raise BackendError(f"backend {name!r}: known are {known}") from None
+        raise BackendError(f"backend {name!r}: unknown, needs one of {known}") from None
     return make(params)
 
 

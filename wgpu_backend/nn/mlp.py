@@ -74,7 +74,7 @@ def require_activation(activation: AnyActivation, *, gated: bool = False) -> Non
     """
     known = {**ACTIVATIONS, **(_GATED if gated else {})}
     if isinstance(activation, str) and activation not in known:
-        raise ModelError(f"activation is {activation!r}, known are {', '.join(known)}")
+        raise ModelError(f"activation is {activation!r}, needs one of {', '.join(known)}")
 
 
 def gated(activation: AnyActivation, gate: Tensor, up: Tensor) -> Tensor:
@@ -215,7 +215,7 @@ class Routing:
         # 0 is llama.cpp's number for none, and means the default of the architecture.
         number = keys.uint("expert_gating_func", 0)
         if number and number not in _BY_NUMBER:
-            raise config.fail(f"expert_gating_func is {number}, known are 1 to {len(_BY_NUMBER)}")
+            raise config.fail(f"expert_gating_func is {number}, needs 1 to {len(_BY_NUMBER)}")
         return cls(
             experts,
             used,

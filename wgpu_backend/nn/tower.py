@@ -285,6 +285,6 @@ def tower_class(config: Config, modality: str, kind: str) -> type[Tower]:
     if found is None:
         names = ", ".join(name for own, name in known if own == modality)
         raise ModelError(
-            f"{config.source}: projector {kind!r} for {modality} is unknown, known are {names}"
+            f"{config.source}: projector {kind!r} for {modality} is unknown, needs one of {names}"
         )
     return found

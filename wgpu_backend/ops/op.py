@@ -217,7 +217,9 @@ def find(name: str) -> Op[Any]:
     if name not in REGISTRY:
         plugins.load("wgpu_backend.ops", name)
     if name not in REGISTRY:
-        raise BackendError(f"op {name!r}: there is none; known are {', '.join(sorted(REGISTRY))}")
+        raise BackendError(
+            f"op {name!r} does not exist, needs one of {', '.join(sorted(REGISTRY))}"
+        )
     return REGISTRY[name]
 
 

@@ -152,7 +152,7 @@ def test_an_unknown_language_model_of_several_modes_is_named():
         "architectures": ["InternVLForConditionalGeneration"],
         "text_config": {"model_type": "internlm9"},
     }
-    with pytest.raises(ModelError, match="internlm9; known are"):
+    with pytest.raises(ModelError, match="internlm9; needs one of"):
         find_family(Settings("config.json", config))
 
 

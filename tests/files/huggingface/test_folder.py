@@ -141,7 +141,7 @@ DAMAGES = {
     ),
     "no class": (
         {"config": {"architectures": ["StoryForCausalLM"]}},
-        "key 'architectures' names StoryForCausalLM; known are",
+        "key 'architectures' names StoryForCausalLM; needs one of",
     ),
     "wrong type": (
         {"config": {"num_attention_heads": "four"}},
@@ -174,7 +174,7 @@ DAMAGES = {
     ),
     "quantised by others": (
         {"config": {"quantization_config": {"quant_method": "gptq"}}},
-        "key 'quant_method' is 'gptq', known are fp8, mxfp4",
+        "key 'quant_method' is 'gptq', needs one of fp8, mxfp4",
     ),
     "no tokenizer": (
         {"then": lambda f: (f / "tokenizer.json").unlink()},
@@ -238,7 +238,7 @@ def test_writing_that_fails_leaves_nothing(tmp_path):
 
     with pytest.raises(KeyboardInterrupt):
         wb.create(tmp_path / "a.gguf", folder, progress=called_off)
-    with pytest.raises(wb.OptionError, match="type 'i32': known are F32, F16"):
+    with pytest.raises(wb.OptionError, match="type 'i32': unknown, needs one of F32, F16"):
         wb.create(tmp_path / "a.gguf", folder, "i32")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a"]
 

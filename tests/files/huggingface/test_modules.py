@@ -141,13 +141,13 @@ def activated(folder):
 @pytest.mark.parametrize(
     ("pooling", "then", "said"),
     [
-        ({}, None, "key 'pooling_mode' is missing, known are cls, max, mean"),
-        ({"pooling_mode": "sum"}, None, "key 'pooling_mode' names 'sum', known are cls, max"),
+        ({}, None, "key 'pooling_mode' is missing, needs one of cls, max, mean"),
+        ({"pooling_mode": "sum"}, None, "key 'pooling_mode' names 'sum', needs one of cls, max"),
         ({"pooling_mode": "mean"}, lambda f: renamed_module(f, "LayerNorm", 3), "'LayerNorm' of"),
         ({"pooling_mode": "mean"}, lambda f: renamed_module(f, "Dense", 1), "module 'Dense' of"),
         ({"pooling_mode": "mean"}, lambda f: renamed_module(f, "CNN", 1), "module 'CNN' of"),
         ({"pooling_mode": "mean"}, reshaped, r"'linear.weight' has shape \(16, 32\), needs shape"),
-        ({"pooling_mode": "mean"}, activated, "is 'Hardtanh', known are Identity, Tanh"),
+        ({"pooling_mode": "mean"}, activated, "is 'Hardtanh', needs one of Identity, Tanh"),
         (
             {"pooling_mode": "mean"},
             lambda f: (f / "2_Dense" / "model.safetensors").rename(f / "2_Dense" / "a.bin"),

@@ -60,7 +60,7 @@ def test_floats_of_eight_bits_are_exact(tmp_path, kind, codes, values):
         (crafted(b"[1]"), "not a JSON object"),
         (crafted(b"[" * 100_000), "header: no JSON"),
         (crafted({"a": 1}), "tensor 'a': is no JSON object"),
-        (crafted({"a": entry(kind="F7")}), "tensor 'a': dtype 'F7', known are BOOL"),
+        (crafted({"a": entry(kind="F7")}), "tensor 'a': dtype 'F7', needs one of BOOL"),
         (crafted({"a": entry(shape=(-2,))}), r"shape is \[-2\], needs a list of whole numbers"),
         (crafted({"a": entry(shape=(True,))}), r"shape is \[True\], needs a list of whole"),
         (crafted({"a": entry(shape=(3,))}, bytes(8)), r"hold 8 bytes, F32 of shape \[3\] has 12"),

@@ -97,7 +97,7 @@ LAYER = ["full_attention", "sliding_attention"]
     [
         ({"hidden_act": "mish"}, "'hidden_act' is 'mish', known activations are silu"),
         ({"partial_rotary_factor": 0.5}, "is 0.5, LlamaForCausalLM rotates whole heads"),
-        ({"rope_scaling": {"type": "mrope"}}, "'rope_type' is 'mrope', known are default"),
+        ({"rope_scaling": {"type": "mrope"}}, "'rope_type' is 'mrope', needs one of default"),
         (
             {"rope_parameters": {"full_attention": YARN, "sliding_attention": {}}},
             "'sliding_attention' is set, needs one RoPE",

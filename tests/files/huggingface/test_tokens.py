@@ -183,7 +183,7 @@ def test_sentencepiece_models_are_read_without_their_library(tmp_path):
     [
         (b"", "0 pieces, needs at least 1"),
         (sentencepiece(PIECES)[:-3] + b"\xff", "no SentencePiece model"),
-        (message(1, message(1, b"a") + number(3, 9)), "piece 'a' of type 9, known are 1 to 6"),
+        (message(1, message(1, b"a") + number(3, 9)), "piece 'a' of type 9, needs 1 to 6"),
         (b"\x0a\xff\x7f", "field of 16383 bytes at byte 3, 0 are left"),
         (b"\x80" * 12, "a number of more than 10 bytes"),
     ],
@@ -198,7 +198,10 @@ def test_damaged_sentencepiece_models_are_told(tmp_path, data, message_):
 @pytest.mark.parametrize(
     ("change", "message_"),
     [
-        ({"model": {"type": "Story"}}, "key 'model' is of type 'Story', known are BPE, WordPiece"),
+        (
+            {"model": {"type": "Story"}},
+            "key 'model' is of type 'Story', needs one of BPE, WordPiece",
+        ),
         ({"model": 3}, "key 'model' is missing, needs an object"),
         ({"model": {"type": "BPE", "vocab": {"a": -1}}}, "key 'model.vocab' needs strings and"),
         ({"added_tokens": [{"id": "x"}]}, "key 'added_tokens' has one without id"),

@@ -126,7 +126,7 @@ def test_what_cannot_be_written_leaves_nothing(model, tmp_path):
     assert list(out.parent.iterdir()) == []
     with pytest.raises(ModelError, match="the file to read and the one to write are the same"):
         wb.quantize(huge, huge, "Q8_0")
-    with pytest.raises(OptionError, match="type 'q4_x': known are"):
+    with pytest.raises(OptionError, match="type 'q4_x': unknown, needs one of"):
         wb.quantize(model, out, "q4_x")
     with pytest.raises(OptionError, match="Q2_K_S: needs an importance matrix"):
         wb.quantize(model, out, "Q2_K_S")

@@ -80,5 +80,5 @@ def test_rows_that_no_block_fits_become_f16():
 def test_names_are_those_of_llama_cpp():
     assert find_mix("q4_k") is find_mix("Q4_K_M")
     assert find_mix("Q4_K_M").number == 15
-    with pytest.raises(OptionError, match="type 'Q9': known are F32, F16, BF16, Q4_0"):
+    with pytest.raises(OptionError, match="type 'Q9': unknown, needs one of F32, F16, BF16, Q4_0"):
         find_mix("Q9")

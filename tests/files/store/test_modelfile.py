@@ -84,7 +84,7 @@ def test_what_else_ollama_reads():
         ("SYSTEM a", "no FROM"),
         ("FROM", "line 1: FROM has no value"),
         ("FROM a\nTOASTER b", "line 2: 'TOASTER' is not a command"),
-        ("FROM a\nPARAMETER heat 5", "line 2: parameter heat: unknown, known are"),
+        ("FROM a\nPARAMETER heat 5", "line 2: parameter heat: unknown, needs one of"),
         ("FROM a\nPARAMETER top_k x", "line 2: parameter top_k: 'x'"),
         ("FROM a\nPARAMETER use_mmap 7", "line 2: parameter use_mmap: '7'"),
         ("FROM a\nMESSAGE king Hi", "role 'king', needs one of"),

@@ -319,7 +319,7 @@ def test_templates_tell_their_format(file, name, reasons):
 
 
 def test_an_unknown_format_is_an_error_with_those_there_are():
-    with pytest.raises(OptionError, match="parser: 'toaster', known are harmony, deepseek"):
+    with pytest.raises(OptionError, match="parser: 'toaster', needs one of harmony, deepseek"):
         parser_for("", name="toaster")
 
 

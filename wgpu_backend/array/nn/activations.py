@@ -327,7 +327,7 @@ def activation(name: str) -> Unary:
         No activation has that name.
     """
     if name not in ACTIVATIONS:
-        raise OptionError(f"activation is {name!r}, known are {', '.join(ACTIVATIONS)}")
+        raise OptionError(f"activation is {name!r}, needs one of {', '.join(ACTIVATIONS)}")
     return ACTIVATIONS[name]
 
 

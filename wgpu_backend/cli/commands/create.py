@@ -119,7 +119,7 @@ def _require_known_type(type_name: str) -> None:
         find_mix(type_name)
     except OptionError:
         known = ", ".join(mix.name for mix in MIXES)
-        raise UsageError(f"--type: {brief(type_name)}, known are {known}") from None
+        raise UsageError(f"--type: {brief(type_name)}, needs one of {known}") from None
 
 
 def _create_model(name: str, modelfile: Path) -> None:

@@ -305,7 +305,7 @@ def _read_value(cursor: _Cursor, kind: int) -> Value:
     if kind == _ARRAY:
         return _read_array(cursor)
     if kind not in _NUMBERS:
-        cursor.fail(f"value type {kind}, known are 0 to 12")
+        cursor.fail(f"value type {kind}, needs 0 to 12")
     return cursor.numbers(kind, 1)[0].item()
 
 
@@ -316,7 +316,7 @@ def _read_array(cursor: _Cursor) -> Value:
     if kind == _STRING:
         return cursor.strings(count)
     if kind not in _NUMBERS:
-        cursor.fail(f"array of value type {kind}, known are 0 to 12")
+        cursor.fail(f"array of value type {kind}, needs 0 to 12")
     return cursor.numbers(kind, count)
 
 

@@ -397,7 +397,8 @@ def find_family(settings: Settings) -> Family:
     kind = next((known[name] for name in names if name in known), None)
     if kind is None:
         raise settings.error(
-            "architectures", f"names {', '.join(names) or 'nothing'}; known are {', '.join(known)}"
+            "architectures",
+            f"names {', '.join(names) or 'nothing'}; needs one of {', '.join(known)}",
         )
     text = Settings(settings.source, {**settings.values, **inner.values})
     return kind(text, next(name for name in names if name in known))

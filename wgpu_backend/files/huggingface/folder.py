@@ -326,7 +326,7 @@ def _pooling(folder: Path) -> dict[str, Value]:
     unknown = [mode for mode in modes if mode not in _POOLINGS]
     if unknown or not modes:
         which = f"names {', '.join(map(repr, unknown))}" if unknown else "is missing"
-        raise settings.error("pooling_mode", f"{which}, known are {', '.join(_POOLINGS)}")
+        raise settings.error("pooling_mode", f"{which}, needs one of {', '.join(_POOLINGS)}")
     if len(modes) == 1 and modes[0] in _NUMBERS:
         # llama.cpp's key, where it can express the mode.
         return {"pooling_type": _NUMBERS[modes[0]]}
@@ -359,7 +359,7 @@ def _add_dense(made: Modules, folder: Path) -> None:
     activation = settings.text("activation_function", default="Tanh").rsplit(".", 1)[-1]
     if activation not in _ACTIVATIONS:
         known = ", ".join(_ACTIVATIONS)
-        raise settings.error("activation_function", f"is {activation!r}, known are {known}")
+        raise settings.error("activation_function", f"is {activation!r}, needs one of {known}")
     weights = Weights(folder)
     made.weights.append(weights)
     for name, tensor in weights.tensors.items():

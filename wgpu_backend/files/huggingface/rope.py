@@ -86,7 +86,7 @@ def rope_kind(rope: Settings) -> str:
     """
     kind = rope.text("rope_type", default="default")
     if kind not in _KINDS:
-        raise rope.error("rope_type", f"is {kind!r}, known are {', '.join(_KINDS)}")
+        raise rope.error("rope_type", f"is {kind!r}, needs one of {', '.join(_KINDS)}")
     return kind
 
 

@@ -122,7 +122,7 @@ def _tensor(file: FileBytes, name: str, entry: object, start: int) -> StoredTens
     fields = cast("Mapping[str, Any]", entry)
     kind = fields.get("dtype")
     if not isinstance(kind, str) or kind not in BITS:
-        raise ModelError(f"{subject}: dtype {str(kind)[:40]!r}, known are {', '.join(BITS)}")
+        raise ModelError(f"{subject}: dtype {str(kind)[:40]!r}, needs one of {', '.join(BITS)}")
     shape = _counts(f"{subject}: shape", fields.get("shape"))
     if len(shape) > _MAX_DIMS:
         raise ModelError(f"{subject}: {len(shape)} dimensions, at most {_MAX_DIMS}")

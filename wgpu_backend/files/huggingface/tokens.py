@@ -209,7 +209,7 @@ def _model_keys(files: TokenizerFiles) -> dict[str, Value]:
     made = _MODELS.get(str(kind))
     if made is None:
         raise TokenizerError(
-            f"{files.json_path}: key 'model' is of type {kind!r}, known are {', '.join(_MODELS)}"
+            f"{files.json_path}: key 'model' is of type {kind!r}, needs one of {', '.join(_MODELS)}"
         )
     return made(files)
 

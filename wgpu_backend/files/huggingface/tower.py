@@ -172,7 +172,9 @@ class TowerFamily:
     def _activation(self) -> str:
         asked = self.own.text("hidden_act", "hidden_activation")
         if asked not in _ACTIVATIONS:
-            raise self.own.error("hidden_act", f"is {asked!r}, known are {', '.join(_ACTIVATIONS)}")
+            raise self.own.error(
+                "hidden_act", f"is {asked!r}, needs one of {', '.join(_ACTIVATIONS)}"
+            )
         return _ACTIVATIONS[asked]
 
 

@@ -261,7 +261,7 @@ def _piece(data: bytes) -> tuple[str, float, int]:
         elif field == 3:
             kind = int(value)
     if not NORMAL <= kind <= BYTE:
-        raise ValueError(f"piece {text[:40]!r} of type {kind}, known are {NORMAL} to {BYTE}")
+        raise ValueError(f"piece {text[:40]!r} of type {kind}, needs {NORMAL} to {BYTE}")
     return text, score, kind
 
 

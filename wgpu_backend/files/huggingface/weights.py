@@ -172,6 +172,6 @@ def _block(settings: Settings) -> tuple[int, int]:
     quantised = settings.section("quantization_config")
     method = quantised.text("quant_method", default="fp8")
     if method not in _METHODS:
-        raise quantised.error("quant_method", f"is {method!r}, known are {', '.join(_METHODS)}")
+        raise quantised.error("quant_method", f"is {method!r}, needs one of {', '.join(_METHODS)}")
     height, width = quantised.uints("weight_block_size", default=[128, 128])[:2]
     return max(height, 1), max(width, 1)

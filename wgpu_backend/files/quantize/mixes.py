@@ -159,7 +159,7 @@ def find_mix(name: str) -> Mix:
     wanted = name.upper()
     found = _BY_NAME.get(_ALIASES.get(wanted, wanted))
     if found is None:
-        raise OptionError(f"type {name!r}: known are {', '.join(_BY_NAME)}")
+        raise OptionError(f"type {name!r}: unknown, needs one of {', '.join(_BY_NAME)}")
     return found
 
 

@@ -156,7 +156,7 @@ def _set(values: Values, line: int, name: str, text: str) -> None:
         values[name] = _value(name, text)
     except KeyError:
         known = ", ".join(sorted({*_WHOLE, *_REAL, *_SWITCHES, *_TEXTS}))
-        raise StoreError(f"{where}: unknown, known are {known}") from None
+        raise StoreError(f"{where}: unknown, needs one of {known}") from None
     except ValueError:
         raise StoreError(f"{where}: {text[:60]!r} is not a valid value") from None
 

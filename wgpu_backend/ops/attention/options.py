@@ -83,7 +83,9 @@ class RopeOptions:
         kind = config.string("rope.scaling.type", "linear")
         if kind not in SCALINGS:
             known = ", ".join(SCALINGS)
-            raise ModelError(f"{config.source}: rope.scaling.type is {kind!r}, known are {known}")
+            raise ModelError(
+                f"{config.source}: rope.scaling.type is {kind!r}, needs one of {known}"
+            )
         factor = config.float("rope.scaling.factor", config.float("rope.scale_linear", 1.0))
         if not factor > 0:
             raise ModelError(f"{config.source}: rope.scaling.factor is {factor}, needs more than 0")

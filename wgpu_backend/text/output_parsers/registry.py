@@ -705,4 +705,4 @@ def _find_named(name: str) -> Format:
         if each.name == name:
             return each
     known = ", ".join(each.name for each in FORMATS)
-    raise OptionError(f"parser: {name!r}, known are {known}")
+    raise OptionError(f"parser: {name!r}, needs one of {known}")

@@ -100,7 +100,7 @@ def expert_keys(settings: Settings, gating: str) -> dict[str, Value]:
     """
     kind = settings.text("scoring_func", default=gating)
     if kind not in _GATING:
-        raise settings.error("scoring_func", f"is {kind!r}, known are {', '.join(_GATING)}")
+        raise settings.error("scoring_func", f"is {kind!r}, needs one of {', '.join(_GATING)}")
     return {
         "leading_dense_block_count": settings.uint("first_k_dense_replace", default=0),
         "expert_feed_forward_length": settings.uint("moe_intermediate_size"),

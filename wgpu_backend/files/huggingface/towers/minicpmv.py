@@ -83,7 +83,9 @@ class MiniCPMTower(TowerFamily):
         """Return the version, and how the processor cuts pictures."""
         version = str(self.settings.value("version"))
         if version not in VERSIONS:
-            raise self.settings.error("version", f"is {version}, known are {', '.join(VERSIONS)}")
+            raise self.settings.error(
+                "version", f"is {version}, needs one of {', '.join(VERSIONS)}"
+            )
         layers = self.own.uint("num_hidden_layers")
         last = self.settings.flag("drop_vision_last_layer", default=False)
         made: dict[str, Value] = {

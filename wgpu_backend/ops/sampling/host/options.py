@@ -239,7 +239,7 @@ def nearest(name: str, known: Iterable[str]) -> str:
     """Return a hint for an unknown name: the most similar known one, or all of them."""
     names = list(known)
     close = get_close_matches(name.lower(), names, n=1)
-    return f"; did you mean {close[0]!r}?" if close else f"; known are {', '.join(names)}"
+    return f"; did you mean {close[0]!r}?" if close else f", needs one of {', '.join(names)}"
 
 
 def whole_number(name: str, value: object) -> int:
