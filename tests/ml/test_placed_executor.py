@@ -1,6 +1,7 @@
 """Graphs over several devices: the same values as on one, in order, and errors that say where."""
 
 import functools
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from wgpu_backend.engine.step_sampler import StepSampler
 from wgpu_backend.errors import ContextError, DeviceError, DeviceLost
 from wgpu_backend.graph.schedule import schedule
 from wgpu_backend.graph.spec import Spec
+from wgpu_backend.ml import placed_executor
 from wgpu_backend.ml.backend import BackendParams
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.executor import weight_values
@@ -309,6 +311,67 @@ def test_two_devices_on_one_adapter(path):
         other.lose_for_test()
         with pytest.raises(DeviceLost, match=f"device {name}#1: "):
             [recorded.run({}).wait() for _ in range(3)]
+        recorded.close()
+    executor.close()
+
+
+class Losing(NumpyExecutor):
+    """A device that is lost: once its values are waited for, or at once."""
+
+    def __init__(self, *, later):
+        super().__init__()
+        self.later, self.lost = later, False
+
+    def record(self, *args, **named):
+        recorded, child = super().record(*args, **named), self
+        plain = recorded.replay
+
+        def replay():
+            result = plain()
+
+            def wait():
+                if child.lost:
+                    raise DeviceLost("graph: the driver lost the device")
+                return result.wait()
+
+            if child.lost and not child.later:
+                wait()
+            return SimpleNamespace(wait=wait)
+
+        recorded.replay = replay
+        return recorded
+
+
+def run_thrice(recorded, runs):
+    for _ in range(3):
+        runs.append(recorded.run({}))
+    for run in runs:
+        run.wait()
+
+
+@pytest.mark.parametrize("later", [False, True])
+@pytest.mark.parametrize("at", [0, 1])
+def test_the_error_of_a_lost_device_names_it_whoever_waits(monkeypatch, later, at):
+    """The values of the first are waited for by the second."""
+    # Values of NumPy are there at once, those of this device are not.
+    monkeypatch.setattr(placed_executor, "NumpyExecutor", type("No", (), {}))
+    children = [Losing(later=later), Losing(later=later)]
+    executor = PlacedExecutor(children, placement(2, 2))
+    with Context(executor) as ctx:
+        x = ctx.layer(0).zeros(3).add(ctx.from_numpy([1.0, 2.0, 3.0]))
+        recorded = ctx.record(ctx.layer(1).zeros(3).add(x))
+        assert recorded.run({}).wait()[0].tolist() == [1, 2, 3]
+        children[at].lost = True
+        runs = []
+        named = f"^device device {at}: graph: the driver lost the device$"
+        with pytest.raises(DeviceLost, match=named):
+            run_thrice(recorded, runs)
+        for run in runs:
+            with pytest.raises(DeviceLost, match=named):
+                run.wait()
+        # Once the caller has the error, a device that works again is used.
+        children[at].lost = False
+        assert recorded.run({}).wait()[0].tolist() == [1, 2, 3]
         recorded.close()
     executor.close()
 

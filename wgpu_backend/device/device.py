@@ -75,7 +75,7 @@ class Device:
             device = this()
             return "" if device is None else str(device.memory_report())
 
-        self._queue = Queue(gpu, _direct_calls(info, native=native), report)
+        self._queue = Queue(gpu, _direct_calls(info, native=native), report, info.id)
         most = budget(on_host=self.capabilities.software)
         # Dawn has no such feature.
         self.reads_host_memory: bool = HOST_FEATURE in gpu.features

@@ -71,12 +71,15 @@ class Queue:
         The fast path, or None for wgpu-py's own methods only.
     report : callable
         Gives the memory report for OutOfMemory.
+    name : str
+        Id of the device, for messages.
     """
 
     def __init__(
-        self, gpu: wgpu.GPUDevice, native: Native | None, report: Callable[[], str]
+        self, gpu: wgpu.GPUDevice, native: Native | None, report: Callable[[], str], name: str
     ) -> None:
         self.gpu = gpu
+        self.name = name
         self.native = native
         self.lock = threading.RLock()
         # Held while mapped bytes are read, see `mapped_or_lost`. Taken after `lock`.
@@ -151,7 +154,11 @@ class Queue:
             why = ", the interpreter is ending" if is_over() else ""
             raise DeviceError(f"{subject}: the device is closed{why}")
         if self.lost:
-            raise DeviceLost(f"{subject}: the driver lost the device; open a new one")
+            raise self.loss(subject)
+
+    def loss(self, subject: str) -> DeviceLost:
+        """Return the error of a lost device, which names it: a model may be on several."""
+        return DeviceLost(f"device {self.name}: {subject}: the driver gave it up; open a new one")
 
     def translate_errors(self, subject: str) -> AbstractContextManager[None]:
         """Raise our exceptions for wgpu's, and find out whether the device was lost."""
@@ -391,9 +398,9 @@ class _Watched(TranslateErrors):
     ) -> None:
         try:
             super().__exit__(kind, error, trace)
-        except DeviceLost:
+        except DeviceLost as loss:
             self._queue.lost = True
-            raise
+            raise self._queue.loss(self._subject) from loss.__cause__
         # A loss shows in many ways; mapping fails without any message.
         except DeviceError as failure:
             if isinstance(failure, OutOfMemory) or not self._queue.find_loss():

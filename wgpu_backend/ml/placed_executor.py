@@ -138,11 +138,12 @@ class _Run:
     """
 
     def __init__(
-        self, todo: _Schedule, devices: Sequence[int], inputs: Mapping[str, Array]
+        self, executor: PlacedExecutor, devices: Sequence[int], inputs: Mapping[str, Array]
     ) -> None:
         self.inputs = inputs
         self.error: BaseException | None = None
-        self._todo = todo
+        self._executor = executor
+        self._todo = executor.todo
         self._devices = devices
         self._results: list[Result | None] = [None] * len(devices)
         self._values: list[list[Array] | None] = [None] * len(devices)
@@ -180,7 +181,11 @@ class _Run:
             if result is None:
                 assert self.error is not None
                 raise self.error
-            found = self._values[part] = result.wait()
+            try:
+                found = self._values[part] = result.wait()
+            except Exception as error:
+                # Here, since whoever needs the values may be a part of another device.
+                raise self._executor.fail(error, self._devices[part])  # noqa: B904
         return found
 
 
@@ -318,7 +323,7 @@ class PlacedRecorded:
         executor.require_working()
         # Copies, since the caller writes the next run's while later parts of this one wait.
         inputs = {name: array.copy() for name, array in turn.items()}
-        run = _Run(executor.todo, self.devices, inputs)
+        run = _Run(executor, self.devices, inputs)
         for index, part in enumerate(self._parts):
             needs = [source for source, _ in part.crossings.values()]
             task = _Task(run, needs, lambda i=index: self._run_part(run, i))
@@ -710,9 +715,10 @@ class PlacedExecutor:
     def fail(self, error: BaseException, device: int) -> BaseException:
         """Note that a run failed: those after it cannot go on from what it left."""
         if self._failure is None:
-            name = self.placement.devices[device]
-            if isinstance(error, DeviceError) and error.args:
-                error.args = (f"device {name}: {error.args[0]}", *error.args[1:])
+            subject = f"device {self.placement.devices[device]}: "
+            named = not isinstance(error, DeviceError) or str(error).startswith(subject)
+            if not named and error.args:
+                error.args = (f"{subject}{error.args[0]}", *error.args[1:])
             self._failure = error
         return self._failure
 

@@ -1,4 +1,4 @@
-"""Imported by a worker that is to lose its device: `SIGUSR1` has it do so."""
+"""Imported by a worker that is to lose devices: all at `SIGUSR1`, second ones at `SIGUSR2`."""
 
 import gc
 import signal
@@ -16,11 +16,12 @@ class Lost(wb.Decoder):
         raise NotImplementedError
 
 
-def lose() -> None:
+def lose(named: str = "") -> None:
     for each in gc.get_objects():
-        if isinstance(each, Device):
+        if isinstance(each, Device) and named in each.info.id:
             each.lose_for_test()
 
 
 # In a thread: a signal may come while its own thread holds the device's locks.
 signal.signal(signal.SIGUSR1, lambda *_: threading.Thread(target=lose).start())
+signal.signal(signal.SIGUSR2, lambda *_: threading.Thread(target=lose, args=("#1",)).start())

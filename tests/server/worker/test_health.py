@@ -2,7 +2,7 @@
 
 import pytest
 
-from wgpu_backend.errors import BackendError, DeviceLost, NoDeviceLeft
+from wgpu_backend.errors import BackendError, DeviceLost, NoDeviceLeft, OutOfMemory
 from wgpu_backend.server.worker import remote
 from wgpu_backend.server.worker.health import Health
 from wgpu_backend.server.worker.messages import LoadSpec
@@ -83,3 +83,19 @@ def test_an_error_of_the_model_is_no_loss(monkeypatch: pytest.MonkeyPatch):
         with pytest.raises(BackendError, match="no such file"):
             workers(Named(), None)
     assert workers.health.choose() == "a"
+
+
+def test_what_does_not_fit_the_devices_that_are_left_is_told_why(monkeypatch: pytest.MonkeyPatch):
+    tried = []
+
+    def open_worker(name, spec, *_):
+        tried.append(spec.device)
+        raise LOST if spec.device == "a" else OutOfMemory("it does not fit", "a table")
+
+    monkeypatch.setattr(remote, "open_worker", open_worker)
+    why = "it does not fit; the devices are fewer than at the start: a was lost 3 times within 60 s"
+    with pytest.raises(OutOfMemory, match=why) as caught:
+        workers_on("a", "b")(Named(), None)
+    assert (caught.value.report, tried) == ("a table", ["a", "a", "a", "b"])
+    with pytest.raises(OutOfMemory, match=r"it does not fit$"):
+        workers_on("b")(Named(), None)

@@ -19,10 +19,10 @@ from tests.server.running import alive
 from tests.server.worker import losing
 from wgpu_backend.engine.loading import bundled
 from wgpu_backend.ml.placement import PlacementOptions
-from wgpu_backend.server.worker import client
+from wgpu_backend.server.worker import client, health, process
 from wgpu_backend.server.worker.estimate import estimate_nbytes
 from wgpu_backend.server.worker.messages import LoadSpec
-from wgpu_backend.server.worker.remote import open_worker
+from wgpu_backend.server.worker.remote import Workers, open_worker
 
 SEEDED = {"seed": 3, "temperature": 0.7}
 signals = pytest.mark.skipif(os.name == "nt", reason="needs signals")
@@ -281,6 +281,53 @@ def test_a_lost_device_fails_what_was_under_way(path, full):
     assert gone(worker.pid)
     assert len(lost) == 1
     worker.close()
+
+
+class Stored:
+    entry = type("Entry", (), {"name": "tiny"})
+
+
+@pytest.mark.slow
+@signals
+@pytest.mark.gpu
+def test_a_model_on_two_devices_is_placed_on_one_after_the_other_was_lost(path, full, monkeypatch):
+    monkeypatch.setattr(health, "MOST_LOSSES", 1)
+    first = full.info.id
+    both = (first, f"{first}#1")
+    spec = LoadSpec(
+        str(path),
+        first,
+        num_ctx=64,
+        num_parallel=2,
+        imports=(losing.__file__,),
+        devices=both,
+        placement=PlacementOptions("all", (1.0, 2.0), capped=True),
+    )
+    workers = Workers(health.Health(both), lambda *_: spec, 2, spare_seconds=None)
+    with closing(workers), closing(workers(Stored(), None)) as worker:
+        assert f"{first}#1: " in worker.placement
+        generations = [endless(worker), endless(worker)]
+        os.kill(worker.pid, signal.SIGUSR2)
+        for generation in generations:
+            with pytest.raises(
+                wb.DeviceLost, match=rf"tiny: the device was lost \(device {first}#1:"
+            ):
+                generation.result(PATIENCE)
+        assert workers.health.left == [first]
+        with closing(workers(Stored(), None)) as again:
+            assert again.placement.startswith(f"{first}: embedding, layers 0-")
+            assert again.engine.submit(asked([1, 2, 3])).result(PATIENCE).choices[0].tokens
+
+
+def test_a_device_that_is_gone_counts_as_lost(path):
+    for spec in (
+        LoadSpec(str(path), "vulkan:77"),
+        LoadSpec(str(path), "cpu", devices=("cpu", "vulkan:77#1"), placement=PlacementOptions()),
+    ):
+        with pytest.raises(
+            wb.DeviceLost, match=r"device vulkan:77(#1)?: it is gone, there are .*cpu"
+        ):
+            process._load(spec, lambda _: None, lambda _: None)
 
 
 def test_a_worker_is_looked_into_as_a_model_is(worker, model):

@@ -29,7 +29,7 @@ class Health:
         self._left = list(devices)
         self._clock = clock
         self._losses: dict[str, list[float]] = {}
-        self._cause = "there is none"
+        self._causes: list[str] = []
         self._lock = threading.Lock()
 
     @property
@@ -43,6 +43,12 @@ class Health:
         with self._lock:
             return [*self._left]
 
+    @property
+    def causes(self) -> str:
+        """The reasons why devices are not used any more, as text; empty without any."""
+        with self._lock:
+            return ", ".join(self._causes)
+
     def choose(self) -> str:
         """Return the id of the device to use.
 
@@ -53,7 +59,8 @@ class Health:
         """
         with self._lock:
             if not self._left:
-                raise NoDeviceLeft(f"no device is left: {self._cause}; start the server again")
+                why = ", ".join(self._causes) or "there is none"
+                raise NoDeviceLeft(f"no device is left: {why}; start the server again")
             return self._left[0]
 
     def lost(self, device: str, error: BackendError) -> None:
@@ -66,6 +73,7 @@ class Health:
             if len(recent) + 1 < MOST_LOSSES or device not in self._left:
                 return
             self._left.remove(device)
-            self._cause = f"{device} was lost {MOST_LOSSES} times within {WITHIN_SECONDS:g} s"
+            cause = f"{device} was lost {MOST_LOSSES} times within {WITHIN_SECONDS:g} s"
+            self._causes.append(cause)
             rest = f"using {self._left[0]}" if self._left else "no other is left"
-        _LOG.warning("%s, last: %s; %s", self._cause, error, rest)
+        _LOG.warning("%s, last: %s; %s", cause, error, rest)

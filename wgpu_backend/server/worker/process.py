@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import threading
 import time
 from base64 import b64decode
@@ -21,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wgpu_backend import __version__
+from wgpu_backend.device.adapters import Devices, describe, split_copy
 from wgpu_backend.device.c_types import parse_c_types
 from wgpu_backend.engine.batching.engine import Engine
 from wgpu_backend.engine.batching.generation import Generation
@@ -28,7 +30,14 @@ from wgpu_backend.engine.batching.request import Request
 from wgpu_backend.engine.language_model import LanguageModel
 from wgpu_backend.engine.loading import load
 from wgpu_backend.engine.media import Part
-from wgpu_backend.errors import BackendError, DeviceLost, ModelError, OptionError, StoreError
+from wgpu_backend.errors import (
+    BackendError,
+    DeviceError,
+    DeviceLost,
+    ModelError,
+    OptionError,
+    StoreError,
+)
 from wgpu_backend.llama.states import (
     Layout,
     SavedSequence,
@@ -55,6 +64,7 @@ _LOG = logging.getLogger("wgpu_backend.worker")
 Reply = tuple[Message, bytes]
 # The server limits the queue, so the worker need not.
 _UNBOUND = 1 << 20
+_ADAPTER = re.compile(r"[a-z0-9]+:\d+(#\d+)?")
 # Least time between two progress messages.
 _BEAT_SECONDS = 0.1
 
@@ -143,11 +153,25 @@ def _load(
         import_file(path)
     stages = () if spec.pipeline is None else spec.pipeline.stages
     openers = {each.id: partial(open_stage, each, lost=lost) for each in stages}
-    model = load(spec.path, progress=progress, openers=openers, **spec.arguments)
+    try:
+        model = load(spec.path, progress=progress, openers=openers, **spec.arguments)
+    except DeviceError:
+        _require_adapters(spec)
+        raise
     # An encoder has no engine; it only reads texts.
     if not model.model.has_logits:
         return model, None
     return model, make_engine(model, spec, progress, max_queue=_UNBOUND)
+
+
+def _require_adapters(spec: LoadSpec) -> None:
+    """Raise DeviceLost for an adapter that the server saw when it started, and that is gone."""
+    known = Devices()
+    there = {info.id for info in known}
+    for name in spec.devices or (spec.device,):
+        if _ADAPTER.fullmatch(name) and split_copy(name)[0] not in there:
+            listing = "; ".join(describe(info) for info in known)
+            raise DeviceLost(f"device {name}: it is gone, there are {listing}")
 
 
 def _make_facts(model: LanguageModel, engine: Engine | None) -> Message:

@@ -17,7 +17,7 @@ from wgpu_backend.engine.batching.request import Request
 from wgpu_backend.engine.batching.results import EngineStatus
 from wgpu_backend.engine.media import Prepared
 from wgpu_backend.engine.prompt import Prompter
-from wgpu_backend.errors import BackendError, DeviceLost
+from wgpu_backend.errors import BackendError, DeviceLost, OutOfMemory
 from wgpu_backend.files.gguf.config import Config
 from wgpu_backend.files.huggingface.folder import open_model_file
 from wgpu_backend.files.store.stored import Stored
@@ -319,12 +319,19 @@ class Workers:
         BackendError
             As `wgpu_backend.load`; NoDeviceLeft where all devices were lost too often.
         """
-        for _ in range(max(0, self.health.most_tries - 1)):
-            try:
-                return self._open(stored, num_ctx, gpu)
-            except DeviceLost:
-                continue
-        return self._open(stored, num_ctx, gpu)
+        try:
+            for _ in range(max(0, self.health.most_tries - 1)):
+                try:
+                    return self._open(stored, num_ctx, gpu)
+                except DeviceLost:
+                    continue
+            return self._open(stored, num_ctx, gpu)
+        except OutOfMemory as error:
+            causes = self.health.causes
+            if not causes:
+                raise
+            message = f"{error}; the devices are fewer than at the start: {causes}"
+            raise OutOfMemory(message, error.report) from error
 
     def _open(self, stored: Stored, num_ctx: int | None, gpu: GpuOptions | None) -> WorkerModel:
         name, chosen = str(stored.entry.name), self.health.choose()
