@@ -10,6 +10,7 @@ from tests.shares import rare, rare_on
 from wgpu_backend.dtypes import F16, F32, I32, Q4_0, Q8_0
 from wgpu_backend.errors import ShapeError
 from wgpu_backend.ml.context import Context
+from wgpu_backend.ops.attention import paged
 from wgpu_backend.ops.attention.paged import (
     Pages,
     Scores,
@@ -324,3 +325,85 @@ def test_operands_that_do_not_fit_are_refused(full, options, operands, message):
         q, k, v = ctx.zeros(2, 4, 8), ctx.zeros(32, 16), ctx.zeros(32, 16)
         with pytest.raises(ShapeError, match=message):
             paged_attention(q, k, v, *places, scores=Scores(16, 1.0, 2, **options), **made)
+
+
+def dense(case, arrays, scores):
+    """Attention by its formula in float64, a token and a head at a time, with masks of -inf."""
+    tokens, heads, _ = case.q.shape
+    made = []
+    for token, (position, owner) in enumerate(zip(case.positions, case.sequences, strict=True)):
+        end = arrays["ends"][token] if "ends" in arrays else position
+        at = np.arange(case.table.shape[1] * case.block)
+        slots = np.repeat(case.table[owner], case.block) * case.block + at % case.block
+        sees = at <= max(position, end)
+        if not scores.causal:
+            half = scores.symmetric_window // 2 if scores.symmetric_window else len(at)
+            sees = (at <= end) & (abs(at - position) <= half)
+        if scores.window:
+            sees &= at > position - scores.window
+        if scores.chunk:
+            sees &= at >= position // scores.chunk * scores.chunk
+        for head in range(heads):
+            own = head // (heads // case.kv_heads)
+            k, v = (
+                a.reshape(len(a), case.kv_heads, -1)[slots[sees], own].astype("f8")
+                for a in (case.k, case.v)
+            )
+            heat = scores.temperature
+            grown = np.log1p((position + heat.offset) // heat.length) * heat.factor if heat else 0
+            found = k @ case.q[token, head].astype("f8") * scores.scale * (1 + grown)
+            if scores.softcap:
+                found = scores.softcap * np.tanh(found / scores.softcap)
+            apart = at[sees] - position
+            found -= alibi_slopes(heads, scores.alibi)[head] * abs(apart)
+            if "bias" in arrays:
+                found += arrays["bias"][head, np.clip(apart, -REACH, REACH) + REACH]
+            e = np.exp(found)
+            made.append(
+                e @ v / (e.sum() + np.exp(arrays["sinks"][head] if "sinks" in arrays else -np.inf))
+            )
+    return np.reshape(made, (tokens, heads, -1))
+
+
+@pytest.mark.parametrize(
+    "names",
+    [(), *((n,) for n in CAUSAL), ("window", "ends"), ("window", "chunk"), tuple(CAUSAL), "around"],
+    ids=str,
+)
+@pytest.mark.parametrize("most", [1, 900, 1 << 21])
+def test_numpy_computes_tokens_together_as_by_the_formula(rng, monkeypatch, names, most):
+    monkeypatch.setattr(paged, "_MOST_SCORES", most)
+    case = Case.random(rng, lengths=(33, 1, 47), heads=6, tokens=21)
+    arrays, options = terms(rng, case, names), {}
+    if names == "around":
+        arrays, options = terms(rng, case, ("ends",)), {"causal": False, "symmetric_window": 8}
+        arrays["ends"] = np.maximum(arrays["ends"], case.positions)
+    scores = case.scores(**options, **{k: v for n in names for k, v in CAUSAL.get(n, {}).items()})
+    places = (case.positions, case.sequences, case.table)
+    y = numpy_attention(case.q, case.k, case.v, *places, scores=scores, **arrays)
+    np.testing.assert_allclose(y, dense(case, arrays, scores), atol=2e-6)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+@pytest.mark.parametrize("name", ["k", "v"])
+def test_numpy_keeps_what_is_not_finite_from_tokens_that_do_not_see_it(rng, name, value):
+    case = Case.random(rng, lengths=(40,), tokens=20)
+    places = (case.positions, case.sequences, case.table)
+    scores = case.scores(window=9)
+    want = numpy_attention(case.q, case.k, case.v, *places, scores=scores)
+    spoilt = case.table[0, 30 // case.block] * case.block + 30 % case.block
+    getattr(case, name)[spoilt] = value
+    with np.errstate(invalid="ignore"):
+        y = numpy_attention(case.q, case.k, case.v, *places, scores=scores)
+    sees = (case.positions >= 30) & (case.positions < 39)
+    np.testing.assert_allclose(y[~sees], want[~sees], atol=2e-6)
+    assert not np.isfinite(y[sees]).all()
+
+
+def test_numpy_makes_few_products_for_a_prompt(rng, monkeypatch):
+    case, calls = Case.random(rng, lengths=(512,), tokens=512), []
+    product = np.matmul
+    monkeypatch.setattr(np, "matmul", lambda *a, **k: calls.append(a) or product(*a, **k))
+    places = (case.positions, case.sequences, case.table)
+    numpy_attention(case.q, case.k, case.v, *places, scores=case.scores())
+    assert len(calls) == 2

@@ -406,41 +406,28 @@ def paged_attention_reference(
     sinks: Array | None = None,
     bias: Array | None = None,
 ) -> Array:
-    """Attend token by token over the slots of its sequence."""
-    q = q.astype(np.float32)
-    tokens, heads, _ = q.shape
-    kv_heads, block = scores.kv_heads, scores.block
+    """Attend a few tokens of a sequence at a time over all that one of them sees."""
+    kv_heads = scores.kv_heads
     keys = k.reshape(len(k), kv_heads, -1)
     # In latent attention, values are the first columns of keys.
     values = keys[..., : scores.v_cols] if scores.v_cols else v.reshape(len(v), kv_heads, -1)
+    first, last = _seen(positions.astype(np.int64), ends, scores)
     # Tokens at position -1 (padding) see nothing and keep zeros.
-    y = np.zeros((tokens, heads, values.shape[-1]), np.float32)
-    sees = [
-        _seen(int(position), None if ends is None else int(ends[token]), scores)
-        for token, position in enumerate(positions)
-    ]
-    # Padded tokens have sequence -1.
+    y = np.zeros((*q.shape[:2], values.shape[-1]), np.float32)
+    sees = first <= last
     owners = np.maximum(sequences, 0)
-    known = {
-        owner: _read((keys, values), [sees[t] for t in np.flatnonzero(owners == owner)], row, block)
-        for owner, row in enumerate(table)
-    }
-    for token in range(tokens):
-        position, seen = int(positions[token]), sees[token]
-        if not len(seen):
-            continue
-        first, *cached = known[int(owners[token])]
-        own = slice(seen[0] - first, seen[-1] - first + 1)
-        seen_keys, seen_values = (a[own] for a in cached)
-        query = q[token].reshape(kv_heads, heads // kv_heads, -1) * _factor(position, scores)
-        products = np.matmul(query, seen_keys.transpose(1, 2, 0))
-        if scores.softcap:
-            products = scores.softcap * np.tanh(products / np.float32(scores.softcap))
-        products = products + _by_distance(seen - position, heads, scores, bias).reshape(
-            *products.shape[:2], -1
-        )
-        e = _softmax(products, sinks)
-        y[token] = np.matmul(e, seen_values.swapaxes(0, 1)).reshape(heads, -1)
+    for owner in np.unique(owners[sees]):
+        tokens = np.flatnonzero(sees & (owners == owner))
+        start, stop = int(first[tokens].min()), int(last[tokens].max()) + 1
+        seen = np.arange(start, stop)
+        slots = table[owner][seen // scores.block] * scores.block + seen % scores.block
+        cached = _CachedRows(start, *(a[slots].astype(np.float32) for a in (keys, values)))
+        step = cached.tokens_at_once(q.shape[1])
+        for some in np.split(tokens, range(step, len(tokens), step)):
+            query = q[some] * _factors(positions[some], scores)[:, None, None]
+            part = cached.part(first[some], last[some])
+            added = _by_distance(positions[some], part, q.shape[1], scores, bias)
+            y[some] = _attend(query, part, scores.softcap, added, sinks)
     return y
 
 
@@ -496,49 +483,125 @@ def paged_attention_splits_reference(
     return in_first_split(paged_attention_reference(*operands, scores=scores, **others), splits)
 
 
-def _read(
-    arrays: tuple[Array, Array], sees: list[Array], blocks: Array, block: int
-) -> tuple[int, Array, Array]:
-    """Return the first visible position of a sequence, and the cached rows from there, in f32."""
-    first = min((int(seen[0]) for seen in sees if len(seen)), default=0)
-    last = max((int(seen[-1]) for seen in sees if len(seen)), default=-1)
-    positions = np.arange(first, last + 1)
-    slots = blocks[positions // block] * block + positions % block
-    keys, values = (a[slots].astype(np.float32) for a in arrays)
-    return first, keys, values
+# Scores that are held at once: 8 MiB of f32 stay in a processor's cache.
+_MOST_SCORES = 1 << 21
 
 
-def _seen(position: int, end: int | None, scores: Scores) -> Array:
-    """Return the positions that a token sees, in order."""
-    last = position if end is None else end
-    if position < 0:
-        return np.arange(0)
+@dataclass(frozen=True)
+class _CachedRows:
+    """Keys and values of neighbouring positions of a sequence, and which of them tokens see.
+
+    Parameters
+    ----------
+    start : int
+        The first position.
+    keys, values : (positions, kv_heads, columns), f32
+    first, last : (tokens,), i64, or None
+        The first and the last position that each token sees; None where all see all.
+    """
+
+    start: int
+    keys: Array
+    values: Array
+    first: Array | None = None
+    last: Array | None = None
+
+    def tokens_at_once(self, heads: int) -> int:
+        """Return how many tokens to compute together."""
+        # What one token sees may be infinite, and 0 times that would reach the others.
+        if not (np.isfinite(self.keys).all() and np.isfinite(self.values).all()):
+            return 1
+        return max(_MOST_SCORES // (heads * len(self.keys)), 1)
+
+    def part(self, first: Array, last: Array) -> _CachedRows:
+        """Return the rows that some tokens see."""
+        start, stop = int(first.min()), int(last.max()) + 1
+        own = slice(start - self.start, stop - self.start)
+        alike = bool((first == start).all() and (last == stop - 1).all())
+        return _CachedRows(
+            start, self.keys[own], self.values[own], *(() if alike else (first, last))
+        )
+
+    @property
+    def positions(self) -> Array:
+        """Positions of the rows."""
+        return np.arange(self.start, self.start + len(self.keys))
+
+    def hide(self, products: Array) -> None:
+        """Rule out what a token does not see, in scores of (..., tokens, positions)."""
+        if self.first is None or self.last is None:
+            return
+        # All see what is between these two.
+        left = min(int(self.first.max()) - self.start, len(self.keys))
+        right = max(int(self.last.min()) + 1 - self.start, left)
+        for side in (slice(0, left), slice(right, None)):
+            at = self.positions[side]
+            hidden = (at < self.first[:, None]) | (at > self.last[:, None])
+            np.copyto(products[..., side], np.float32(-np.inf), where=hidden)
+
+
+def _attend(
+    query: Array, rows: _CachedRows, softcap: float, added: Array | None, sinks: Array | None
+) -> Array:
+    """Attend with scaled queries of (tokens, heads, columns) over the rows that they see."""
+    tokens, heads, cols = query.shape
+    kv_heads = rows.keys.shape[1]
+    group = heads // kv_heads
+    by_head = query.reshape(tokens, kv_heads, group, cols).transpose(1, 2, 0, 3)
+    products = np.matmul(
+        np.ascontiguousarray(by_head, np.float32).reshape(kv_heads, group * tokens, cols),
+        rows.keys.transpose(1, 2, 0),
+    ).reshape(heads, tokens, -1)
+    if softcap:
+        products = softcap * np.tanh(products / np.float32(softcap))
+    if added is not None:
+        products += added
+    rows.hide(products)
+    sink = np.float32(-np.inf) if sinks is None else sinks.reshape(heads, 1, 1)
+    largest = np.maximum(products.max(axis=-1, keepdims=True), sink)
+    e = np.exp(np.subtract(products, largest, out=products), out=products)
+    total = e.sum(axis=-1, keepdims=True) + np.exp(sink - largest)
+    e = e.reshape(kv_heads, group * tokens, -1)
+    y = np.matmul(e, rows.values.swapaxes(0, 1)).reshape(heads, tokens, -1) / total
+    return y.swapaxes(0, 1)
+
+
+def _seen(positions: Array, ends: Array | None, scores: Scores) -> tuple[Array, Array]:
+    """Return the first and the last position that each token sees; none if the last is less."""
+    last = positions if ends is None else ends.astype(np.int64)
     if not scores.causal:
-        half = scores.symmetric_window // 2 if scores.symmetric_window else max(position, last)
-        return np.arange(max(position - half, 0), min(last, position + half) + 1)
-    first = max(position + 1 - scores.window, 0) if scores.window else 0
-    if scores.chunk:
-        first = max(first, position // scores.chunk * scores.chunk)
-    return np.arange(first, max(position, last) + 1)
+        half = scores.symmetric_window // 2 if scores.symmetric_window else np.inf
+        low, high = np.maximum(positions - half, 0), np.minimum(last, positions + half)
+    else:
+        low = positions + 1 - scores.window if scores.window else np.zeros_like(positions)
+        if scores.chunk:
+            low = np.maximum(low, positions // scores.chunk * scores.chunk)
+        low, high = np.maximum(low, 0), np.maximum(positions, last)
+    return low.astype(np.int64), np.where(positions < 0, -1, high).astype(np.int64)
 
 
-def _factor(position: int, scores: Scores) -> np.float32:
-    """Return the factor of a query at a position."""
+def _factors(positions: Array, scores: Scores) -> Array:
+    """Return the factors of queries at positions."""
     heat = scores.temperature
     if heat is None:
-        return np.float32(scores.scale)
+        return np.full(len(positions), scores.scale, np.float32)
     # As Llama 4's attention temperature: by whole lengths.
-    steps = (position + heat.offset) // heat.length
-    return np.float32(scores.scale * (1 + heat.factor * np.log1p(steps)))
+    steps = (positions + heat.offset) // heat.length
+    return (scores.scale * (1 + heat.factor * np.log1p(steps))).astype(np.float32)
 
 
-def _by_distance(apart: Array, heads: int, scores: Scores, bias: Array | None) -> Array:
-    """Return the bias of scores of (heads, positions) by their distance from the token."""
-    added = -alibi_slopes(heads, scores.alibi)[:, None] * np.abs(apart)
-    if bias is None:
-        return added.astype(np.float32)
-    reach = bias.shape[1] // 2
-    return (added + bias[:, np.clip(apart, -reach, reach) + reach]).astype(np.float32)
+def _by_distance(
+    positions: Array, rows: _CachedRows, heads: int, scores: Scores, bias: Array | None
+) -> Array | None:
+    """Return what distances add to scores of (heads, tokens, positions); None for nothing."""
+    if bias is None and not scores.alibi:
+        return None
+    apart = rows.positions - positions[:, None]
+    added = -alibi_slopes(heads, scores.alibi)[:, None, None] * np.abs(apart)
+    if bias is not None:
+        reach = bias.shape[1] // 2
+        added = added + bias[:, np.clip(apart, -reach, reach) + reach]
+    return added.astype(np.float32)
 
 
 def alibi_slopes(heads: int, largest: float) -> Array:
@@ -550,11 +613,3 @@ def alibi_slopes(heads: int, largest: float) -> Array:
     # second slope of twice as many heads is added.
     exponents = [*range(2, 2 * whole + 1, 2), *range(1, 2 * whole, 2)][:heads]
     return np.exp2(-largest / (2 * whole) * np.array(exponents))
-
-
-def _softmax(products: Array, sinks: Array | None) -> Array:
-    """Apply softmax along the last axis, with the sinks as a further score of each head."""
-    sink = np.float32(-np.inf) if sinks is None else sinks.reshape(*products.shape[:2], 1)
-    largest = np.maximum(products.max(axis=-1, keepdims=True), sink)
-    e = np.exp(products - largest)
-    return e / (e.sum(axis=-1, keepdims=True) + np.exp(sink - largest))
