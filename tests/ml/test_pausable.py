@@ -1,5 +1,8 @@
 """Graphs whose runs other graphs interrupt: the bits of a run at once, and one run at a time."""
 
+import threading
+import time
+
 import numpy as np
 import pytest
 
@@ -7,7 +10,7 @@ from tests.graph.graphs import random_graph
 from tests.ml.test_placed_executor import numpy_devices
 from tests.ml.test_recorded import SHAPES, outputs_of
 from wgpu_backend.dtypes import F32
-from wgpu_backend.errors import ContextError
+from wgpu_backend.errors import ContextError, OutOfMemory
 from wgpu_backend.graph.spec import Spec
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.executor import OPS_PER_BYTE, estimate_cost
@@ -130,3 +133,82 @@ def test_costs_are_of_arithmetic_or_transfers():
             OPS_PER_BYTE * 4 * (640 * 512 + 2 * 512 + 640 * 2), rel=0.01
         )
         assert estimate_cost(a.add(a).launch) == OPS_PER_BYTE * 2 * 4 * 640 * 512
+
+
+def prepare_by_parts(parts, device, monkeypatch):
+    """Get a graph ready in the smallest parts; return the threads that compiled kernels."""
+    threads, compile_one, turns = set(), device.pipeline, 0
+
+    def note(shader):
+        threads.add(threading.current_thread().name.rpartition("_")[0])
+        return compile_one(shader)
+
+    monkeypatch.setattr(device, "pipeline", note)
+    while not parts.prepare(0):
+        assert not parts.costs
+        turns += 1
+        assert turns < 100_000
+        time.sleep(1e-4)
+    assert turns > 2 * len(parts.costs) > 20
+    return threads
+
+
+@pytest.mark.gpu
+def test_a_graph_is_recorded_in_parts_and_gives_the_same_bits(full, monkeypatch):
+    between = outputs_of(full, 3)
+    with Context(full) as context:
+        y = graph(context, 2)
+        whole, parts = context.record(y), context.record_pausable(y, at_once=False)
+        needed = {name: inputs_of(2)[name] for name in whole.arrays}
+        [wanted] = whole.run(needed).wait()
+        # Other graphs run between two parts.
+        assert not parts.prepare(0)
+        for a, b in zip(outputs_of(full, 3), between, strict=True):
+            np.testing.assert_array_equal(a, b)
+        threads = prepare_by_parts(parts, full.device, monkeypatch)
+        assert "wgpu_backend compiler" in threads
+        for _ in range(2):
+            assert parts.prepare(0)
+            run = parts.begin(needed)
+            run.advance(len(parts.costs)).wait()
+            np.testing.assert_array_equal(run.result().wait()[0], wanted)
+        # What `prepare` did not do, `begin` does; and a half-made graph can be closed.
+        later = context.record_pausable(y, at_once=False)
+        later.prepare(0)
+        run = later.begin(needed)
+        run.advance(len(later.costs)).wait()
+        np.testing.assert_array_equal(run.result().wait()[0], wanted)
+        half = context.record_pausable(y, at_once=False)
+        half.prepare(0)
+        for each in (whole, parts, later, half):
+            each.close()
+            each.close()
+
+
+@pytest.mark.gpu
+def test_a_graph_whose_recording_fails_can_be_recorded_later(full, monkeypatch):
+    def fail(*_, **options):
+        raise OutOfMemory("no room", "")
+
+    with Context(full) as context:
+        y = graph(context, 2)
+        with monkeypatch.context() as patch:
+            patch.setattr(full._lasting_slots, "take", fail)
+            parts = context.record_pausable(y, at_once=False)
+            for _ in range(2):
+                with pytest.raises(OutOfMemory, match="no room"):
+                    parts.prepare(1)
+        parts.close()
+        # The slots' own function, which the patch replaced when the graph was made.
+        parts = context.record_pausable(y, at_once=False)
+        monkeypatch.setattr(full.device, "program", fail)
+        with pytest.raises(OutOfMemory, match="no room"):
+            parts.begin({})
+        monkeypatch.undo()
+        whole = context.record(y)
+        needed = {name: inputs_of(2)[name] for name in whole.arrays}
+        run = parts.begin(needed)
+        run.advance(len(parts.costs)).wait()
+        np.testing.assert_array_equal(run.result().wait()[0], whole.run(needed).wait()[0])
+        parts.close()
+        whole.close()

@@ -335,6 +335,15 @@ class Device:
         """
         return self._pipelines.get(shader)
 
+    def make_binder(self) -> Binder:
+        """Return a maker of bind groups, for one Program."""
+        return Binder(self._queue, self._pool, self.capabilities)
+
+    def bind(self, binder: Binder, dispatch: Dispatch) -> None:
+        """Make the bind group of a dispatch ahead of its Program; errors are those of `program`."""
+        with self._queue.enter(dispatch.name):
+            binder.group(dispatch)
+
     def program(
         self,
         dispatches: Sequence[Dispatch],
@@ -343,6 +352,7 @@ class Device:
         given: Given | None = None,
         label: str = "",
         times: int = 1,
+        binder: Binder | None = None,
     ) -> Program:
         """Record dispatches for replay.
 
@@ -357,6 +367,8 @@ class Device:
             Name for messages.
         times : int
             Replays that may go in one submit, see `Program.replays`.
+        binder : Binder or None
+            Has the bind groups of some dispatches, see `bind`; None to make all of them.
 
         Raises
         ------
@@ -364,7 +376,7 @@ class Device:
             A binding or a number of work groups does not suit the device.
         """
         with self._queue.enter(label or "program"):
-            binder = Binder(self._queue, self._pool, self.capabilities)
+            binder = binder or self.make_binder()
             program = Program(binder, dispatches, reads, given, label, times)
             self._programs.add(program)
             return program

@@ -127,6 +127,8 @@ class Program:
             [self._queue.command(d.pipeline.raw, binder.group(d), d.groups) for d in portion]
             for portion in split_portions(self.dispatches)
         ]
+        # All of them, for ranges.
+        self._commands = [command for portion in self._portions for command in portion]
         self._ring = Ring(self.label, binder, given, times) if given else None
         bound = [b.buffer for d in self.dispatches for b in d.bindings]
         ranges = [*self._reads, *([self._ring.place] if self._ring else [])]
@@ -226,12 +228,13 @@ class Program:
                 # Its slot could be the one that is free for this run.
                 self._forget_ahead()
                 slot = self._free_slot() if self._reads and ends else None
-                commands = [command for portion in self._portions for command in portion]
                 at, index = first, None
                 for portion in split_portions(self.dispatches[first:stop]):
                     last = at + len(portion) == stop
                     copies = slot.copies[0] if slot is not None and last else ()
-                    index = queue.send(queue.record((commands[at : at + len(portion)], copies)))
+                    index = queue.send(
+                        queue.record((self._commands[at : at + len(portion)], copies))
+                    )
                     at += len(portion)
                 queue.counters.dispatches += stop - first
                 if slot is not None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
@@ -34,7 +35,7 @@ from wgpu_backend.files.media.sounds import load_sound
 from wgpu_backend.files.tower_files import open_tower
 from wgpu_backend.ml.backend import Backend
 from wgpu_backend.ml.context import Context
-from wgpu_backend.ml.executor import Cost, Pausable, PausableRun, Submitted
+from wgpu_backend.ml.executor import Array, Cost, Pausable, PausableRun, Submitted
 from wgpu_backend.nn.model import Model
 from wgpu_backend.nn.model_inputs import RowsInput
 from wgpu_backend.nn.rope import POSITIONS
@@ -47,6 +48,8 @@ MOST_GRAPHS = 8
 ROWS_NBYTES = 128 << 20
 # Time of a piece while no other request needs the device: a new one waits so long at most.
 WHOLE_SECONDS = 0.05
+# The pause before looking again whether a graph's kernels are compiled, if nothing else can run.
+PAUSE = 1e-3
 # Operations a second before a piece was measured: less than any device does.
 FIRST_SPEED = 1e9
 # Most by which a measured time of a dispatch may differ from the one before.
@@ -107,10 +110,10 @@ class Encoding:
 
     Parameters
     ----------
-    run : PausableRun
-        The run of its graph.
-    dispatches : sequence of (str, int)
-        Op and cost of the graph's dispatches.
+    graph : Pausable
+        Its graph, which may not be ready.
+    inputs : mapping of str to ndarray
+        The graph's.
     speeds : Speeds
         Those of the tower.
 
@@ -120,28 +123,37 @@ class Encoding:
         The result, once all pieces ran.
     """
 
-    def __init__(self, run: PausableRun, dispatches: Sequence[Cost], speeds: Speeds) -> None:
+    def __init__(self, graph: Pausable, inputs: Mapping[str, Array], speeds: Speeds) -> None:
         self.values: F32s | None = None
-        self._run: PausableRun | None = run
-        self._dispatches = dispatches
+        self._graph = graph
+        self._inputs = inputs
+        self._run: PausableRun | None = None
+        self._dispatches: Sequence[Cost] = ()
         self._speeds = speeds
         # Pieces that the device may still compute, each with its dispatches and its begin.
         self._waiting: deque[tuple[Submitted, Sequence[Cost], float]] = deque()
         self._ended = 0.0
 
     def advance(self, seconds: float, *, together: int = 1) -> None:
-        """Run a piece.
+        """Run a piece, or get a part of the graph ready.
 
         Parameters
         ----------
         seconds : float
-            Time that the piece should take.
+            Time that it should take.
         together : int
             Pieces in flight at most: with 1 it has run at the end; with 2 the one before it has,
             so that the device has work while the host does other things.
         """
-        run, begin = self._run, time.perf_counter()
-        assert run is not None
+        begin = time.perf_counter()
+        if (run := self._run) is None:
+            if not self._graph.prepare(seconds):
+                if together > 1:
+                    # Only its kernels, which other threads compile, are missing.
+                    time.sleep(PAUSE)
+                return
+            self._run = run = self._graph.begin(self._inputs)
+            self._dispatches = self._graph.costs
         first = run.done
         submitted = run.advance(self._speeds.count(self._dispatches, first, seconds))
         self._waiting.append((submitted, self._dispatches[first : run.done], begin))
@@ -162,6 +174,7 @@ class Encoding:
 
     def finish(self) -> F32s:
         """Run all pieces that are left, one after the other, and return the result."""
+        self._graph.prepare(math.inf)
         while self.values is None:
             self.advance(WHOLE_SECONDS, together=2)
         return self.values
@@ -197,7 +210,7 @@ class Graphs:
         # The one used last is at the end.
         self._recorded[key] = found
         graph = found[1]
-        return Encoding(graph.begin(media.arrays), graph.costs, self._speeds)
+        return Encoding(graph, media.arrays, self._speeds)
 
     def check(self, rows: F32s) -> F32s:
         """Return a copy of a tower's result.
@@ -221,7 +234,7 @@ class Graphs:
                 raise tower.fail(
                     f"the tower's result has shape {y.shape}, needs {(media.rows, tower.cols)}"
                 )
-            return context, context.record_pausable(y)
+            return context, context.record_pausable(y, at_once=False)
         except BaseException:
             context.close()
             raise
@@ -447,7 +460,7 @@ class Towers:
         """
         placed = inserted.placed[index]
         digest = placed.media.digest
-        rows = self._rows.find(digest)
+        rows, begin = self._rows.find(digest), time.perf_counter()
         if rows is None:
             now = self._now
             if now is None or now.digest != digest:
@@ -456,7 +469,9 @@ class Towers:
                 self._now = now = _Now(digest, graphs, graphs.begin(placed.media))
             now.wanted_by = weakref.ref(inserted)
             try:
-                now.encoding.advance(seconds, together=together)
+                # A new graph was built in part of the time.
+                left = max(begin + seconds - time.perf_counter(), 0)
+                now.encoding.advance(left, together=together)
                 rows = self._take(now)
             except BaseException:
                 self._stop()

@@ -289,11 +289,14 @@ class Context:
         return self._executor.record([*whole, *self._take_forward(whole)], times=times)
 
     @uninterrupted
-    def record_pausable(self, output: Tensor) -> Pausable:
-        """Record the graph of an output, whose runs other graphs may interrupt."""
+    def record_pausable(self, output: Tensor, *, at_once: bool = True) -> Pausable:
+        """Record the graph of an output, whose runs other graphs may interrupt.
+
+        Without `at_once`, the work is left to `Pausable.prepare`.
+        """
         self._check()
         whole = output if _is_whole(output) else output.contiguous()
-        return self._executor.record_pausable([whole])
+        return self._executor.record_pausable([whole], at_once=at_once)
 
     def compute(self, *tensors: Tensor) -> None:
         """Run the graph of these tensors; their values stay until the context closes."""

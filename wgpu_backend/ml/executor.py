@@ -132,15 +132,20 @@ class PausableRun(Protocol):
 
 
 class Pausable(Protocol):
-    """A recorded graph whose intermediates stay while other graphs run.
+    """A recorded graph whose intermediates stay while other graphs run."""
 
-    Attributes
-    ----------
-    costs : sequence of (str, int)
-        Op and estimated cost of each dispatch, see `estimate_cost`.
-    """
+    @property
+    def costs(self) -> Sequence[Cost]:
+        """Op and cost of each dispatch, see `estimate_cost`, once it is ready."""
+        ...
 
-    costs: Sequence[Cost]
+    def prepare(self, seconds: float) -> bool:
+        """Get it ready for runs, for about so long; return whether it is.
+
+        Kernels are compiled by other threads meanwhile. Calls follow until it returns true;
+        `begin` does what is left.
+        """
+        ...
 
     def begin(self, inputs: Mapping[str, Array]) -> PausableRun:
         """Begin a run with these named inputs. It ends the executor's earlier pausable run."""
@@ -196,10 +201,11 @@ class Executor(Protocol):
         """
         ...
 
-    def record_pausable(self, outputs: Sequence[Node]) -> Pausable:
+    def record_pausable(self, outputs: Sequence[Node], *, at_once: bool = True) -> Pausable:
         """Record a graph whose runs other graphs may interrupt.
 
-        Its intermediates lie in memory that all such graphs share.
+        Its intermediates lie in memory that all such graphs share. Without `at_once`, the work is
+        left to `Pausable.prepare`.
         """
         ...
 
@@ -341,6 +347,10 @@ class WholePausable:
         self._recorded = recorded
         launches = [node.launch for node in recorded.scheduled if node.launch is not None]
         self.costs: Sequence[Cost] = [("graph", sum(map(estimate_cost, launches)))]
+
+    def prepare(self, seconds: float) -> bool:
+        """Return true: it is always ready."""
+        return True
 
     def begin(self, inputs: Mapping[str, Array]) -> WholeRun:
         """Begin a run with these named inputs."""

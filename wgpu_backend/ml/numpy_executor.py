@@ -108,7 +108,7 @@ class NumpyExecutor:
         fuse = self._fuse if self.rules else None
         return NumpyRecorded(outputs, times, fuse, read=read, unread=unread)
 
-    def record_pausable(self, outputs: Sequence[Node]) -> NumpyPausable:
+    def record_pausable(self, outputs: Sequence[Node], *, at_once: bool = True) -> NumpyPausable:
         """Record a graph whose runs other graphs may interrupt."""
         return NumpyPausable(self.record(outputs))
 
@@ -436,6 +436,10 @@ class NumpyPausable:
             for node, launch in recorded.plan.steps
         ]
         self._run: NumpyPausableRun | None = None
+
+    def prepare(self, seconds: float) -> bool:
+        """Return true: it is always ready."""
+        return True
 
     def begin(self, inputs: Mapping[str, Array]) -> NumpyPausableRun:
         """Begin a run with these named inputs; it ends the one before."""

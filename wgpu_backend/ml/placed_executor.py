@@ -672,7 +672,7 @@ class PlacedExecutor:
             raise ContextError("record: unread nodes are for the parts of a placed graph")
         return PlacedRecorded(self, outputs, shared=shared, times=times, read=read)
 
-    def record_pausable(self, outputs: Sequence[Node]) -> Pausable:
+    def record_pausable(self, outputs: Sequence[Node], *, at_once: bool = True) -> Pausable:
         """Record a graph of the device of the output head, which has the towers' weights.
 
         Raises
@@ -685,7 +685,7 @@ class PlacedExecutor:
             for operand in get_operands(node):
                 if operand.storage.kind in ("weight", "state"):
                     self._require_on(operand, device)
-        return self.children[device].record_pausable(outputs)
+        return self.children[device].record_pausable(outputs, at_once=at_once)
 
     def _require_on(self, node: Node, device: int) -> None:
         home = self.home(node.storage).devices[0]

@@ -39,6 +39,9 @@ from wgpu_backend.nn.batch import BatchShape
 
 # Steps of one submit: with two submits in flight, an end is seen at most 3 steps late.
 TOGETHER = 2
+# Of a step: the time of a tower's piece between two steps of others. A piece of a long dispatch, or
+# one whose time was predicted wrongly, then still takes less than one and a half steps.
+SHARE = 0.75
 
 
 class Prefixes(Protocol):
@@ -231,7 +234,7 @@ class TokenLoop:
     def _encode_some(self) -> None:
         """Let the tower compute a piece of a picture or sound that a choice needs next.
 
-        While others need the device the piece takes about as long as a step, so that each of their
+        While others need the device the piece takes about a share of a step, so that each of their
         steps comes at most one such piece later.
         """
         each = next((e for e in self._running() if self._next_to_encode(e) is not None), None)
@@ -245,7 +248,7 @@ class TokenLoop:
         index = self._next_to_encode(each)
         if index is None:
             return
-        seconds = self._pace.step if shared else WHOLE_SECONDS
+        seconds = SHARE * self._pace.step if shared else WHOLE_SECONDS
         try:
             towers.advance(each.inserted, index, seconds, together=1 if shared else 2)
         except DeviceLost:

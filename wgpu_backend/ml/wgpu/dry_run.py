@@ -119,7 +119,7 @@ class DryRunExecutor:
                     self._found(kernel.shader)
         return recorded
 
-    def record_pausable(self, outputs: Sequence[Node]) -> WholePausable:
+    def record_pausable(self, outputs: Sequence[Node], *, at_once: bool = True) -> WholePausable:
         """Report the shaders of a graph."""
         return WholePausable(self.record(outputs))
 

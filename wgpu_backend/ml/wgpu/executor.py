@@ -5,9 +5,13 @@ A plan becomes buffers, pipelines and a Program, once; a recorded graph replays 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from copy import copy
 from dataclasses import dataclass
+from functools import partial
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -18,9 +22,10 @@ from wgpu_backend.device.device import Device
 from wgpu_backend.device.interrupts import uninterrupted
 from wgpu_backend.device.memory import Purpose
 from wgpu_backend.device.pending import Pending
+from wgpu_backend.device.pipelines import Pipeline
 from wgpu_backend.device.program import Program, Submitted
 from wgpu_backend.device.ring import Given
-from wgpu_backend.device.wgsl.module import Access, BindingDecl
+from wgpu_backend.device.wgsl.module import Access, BindingDecl, Shader
 from wgpu_backend.dtypes import DType
 from wgpu_backend.errors import ContextError, Unclosed
 from wgpu_backend.files.quantize import decode_blocks
@@ -70,6 +75,8 @@ from wgpu_backend.ops.layouts.super_blocks import Bytes
 # What a kernel binds: of a storage, one of its parts, a plane of that, and how it is accessed.
 Bound = Callable[[Storage, Part, str, Access], Binding]
 Slots = Callable[[tuple[int, ...]], list[Buffer]]
+# Threads that compile the kernels of a graph while other graphs run.
+COMPILERS = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +98,32 @@ def _values(spec: Spec, data: Sequence[bytes | memoryview]) -> Array:
         return decode(data[0], Spec.dense(spec.shape, spec.dtype))
     blocks = join_blocks(spec.dtype, spec.size // spec.dtype.block, data)
     return decode_blocks(spec.dtype, blocks).reshape(spec.shape)
+
+
+class _Compiler:
+    """Kernels that threads of their own compile, before a graph needs them."""
+
+    def __init__(self, device: Device) -> None:
+        self._device = device
+        self._under_way: list[Future[Pipeline]] = []
+
+    def begin(self, shaders: Sequence[Shader]) -> None:
+        """Begin to compile shaders; errors are left to `Device.pipeline`, which compiles again."""
+        pool = ThreadPoolExecutor(COMPILERS, "wgpu_backend compiler")
+        # Deeply nested shaders could overflow the small stack of a thread; the package's are not.
+        own = {id(shader): shader for shader in shaders if shader.trusted}
+        self._under_way = [pool.submit(self._device.pipeline, each) for each in own.values()]
+        pool.shutdown(wait=False)
+
+    @property
+    def is_done(self) -> bool:
+        """Whether all of them were compiled, or failed."""
+        return all(each.done() for each in self._under_way)
+
+    def close(self) -> None:
+        """Compile no more of them."""
+        for each in self._under_way:
+            each.cancel()
 
 
 class WgpuRecorded:
@@ -115,6 +148,8 @@ class WgpuRecorded:
     staging : callable or None
         Gives buffers for weights in the host's memory that are copied first, see `staging`; None
         to read all of them there.
+    at_once : bool
+        Whether the constructor does all the work; otherwise `advance` does it.
 
     Attributes
     ----------
@@ -135,27 +170,63 @@ class WgpuRecorded:
         read: bool = True,
         unread: Sequence[Node] = (),
         staging: Slots | None = None,
+        at_once: bool = True,
     ) -> None:
         self._device = device
         self._staging = staging
         self._capabilities = capabilities
         self._bound = bound
-        self.scheduled: Sequence[Node] = schedule([*outputs, *unread])
         self._read = tuple(outputs) if read else ()
-        outputs = lasting_nodes(outputs, unread)
-        nodes = fuse_nodes(self.scheduled, outputs, rules, capabilities, intermediate, runs)
-        self.plan: MemoryPlan = plan(nodes, outputs)
-        self.specs = tuple(n.spec for n in self._read)
         self._owned: list[Buffer] = []
         self.turns: list[dict[str, Array]] = [{} for _ in range(times)]
         self.costs: list[Cost] = []
         self._parts: dict[Storage, tuple[Part, ...]] = {}
+        self._compiler: _Compiler | None = None if at_once else _Compiler(device)
+        self._begin = partial(self._make, outputs, unread, rules, slots or self._own_slots)
+        self._work = self._begin()
+        self._whole = False
+        if at_once:
+            self.advance()
+
+    def _make(
+        self,
+        outputs: Sequence[Node],
+        unread: Sequence[Node],
+        rules: Mapping[str, Sequence[Rule]],
+        slots: Slots,
+    ) -> Iterator[bool]:
+        """Record in small parts; yield after each whether kernels are ready for the next."""
+        # The caller may have used up its time by making the graph.
+        yield True
+        self.scheduled: Sequence[Node] = schedule([*outputs, *unread])
+        outputs = lasting_nodes(outputs, unread)
+        can = self._capabilities
+        nodes = fuse_nodes(self.scheduled, outputs, rules, can, intermediate, runs)
+        yield True
+        self.plan: MemoryPlan = plan(nodes, outputs)
+        self.specs = tuple(n.spec for n in self._read)
+        self._place_intermediates(slots)
+        given = self._place_inputs(outputs)
+        yield True
+        yield from self._program(given)
+
+    def advance(self, seconds: float = math.inf) -> bool:
+        """Do what is left of recording, for about so long; return whether nothing is left.
+
+        It ends earlier where kernels are not compiled yet, which other threads do.
+        """
+        until = time.perf_counter() + seconds
+        self._whole = seconds == math.inf
         try:
-            self._place_intermediates(slots or self._own_slots)
-            self.program = self._program(self._place_inputs(outputs))
+            for is_ready in self._work:
+                if not is_ready or time.perf_counter() >= until:
+                    return False
         except BaseException:
             self._release()
+            # For another try, when there may be more memory.
+            self._work = self._begin()
             raise
+        return True
 
     @property
     def arrays(self) -> dict[str, Array]:
@@ -218,29 +289,40 @@ class WgpuRecorded:
             raise ContextError(f"{node.storage.label or node.spec.shape}: its storage was released")
         return node.storage.handle
 
-    def _program(self, given: Given | None) -> Program:
+    def _program(self, given: Given | None) -> Iterator[bool]:
+        """Make the program in small parts, as `_make`."""
         made: list[tuple[Node, Launch, Kernel]] = []
+        costs: list[Cost] = []
         for node, launch in self.plan.steps:
             assert node.call is not None
-            made += [
-                (node, launch, kernel)
-                for kernel in kernels(node.call.op, launch, self._capabilities, self._get_parts)
-            ]
+            own = [*kernels(node.call.op, launch, self._capabilities, self._get_parts)]
+            made += [(node, launch, kernel) for kernel in own]
             # One for each part of a split weight.
-            own = len(made) - len(self.costs)
-            self.costs += [(node.call.op.name, estimate_cost(launch) // max(own, 1))] * own
+            costs += [(node.call.op.name, estimate_cost(launch) // max(len(own), 1))] * len(own)
+            yield True
+        if self._compiler is not None:
+            self._compiler.begin([kernel.shader for _, _, kernel in made])
+            while not (self._whole or self._compiler.is_done):
+                yield False
         params = self._upload_params([kernel.params for _, _, kernel in made])
-        dispatches = [self._dispatch(*m, p) for m, p in zip(made, params, strict=True)]
+        binder = self._device.make_binder()
+        dispatches: list[Dispatch] = []
+        for (node, launch, kernel), block in zip(made, params, strict=True):
+            dispatches.append(self._dispatch(node, launch, kernel, block))
+            yield True
         if self._staging is not None:
             launches = [launch for _, launch, _ in made]
             dispatches = stage(
                 self._device, dispatches, launches, self._staging, self._upload_params
             )
-        self.dispatches = len(dispatches)
+        for dispatch in dispatches if self._compiler else ():
+            self._device.bind(binder, dispatch)
+            yield True
+        self.costs, self.dispatches = costs, len(dispatches)
         reads = [read for node in self._read for read in self._readings(node)]
         times = len(self.turns)
-        return self._device.program(
-            dispatches, reads=reads, given=given, label="graph", times=times
+        self.program: Program = self._device.program(
+            dispatches, reads=reads, given=given, label="graph", times=times, binder=binder
         )
 
     def _upload_params(self, packed: Sequence[bytes]) -> list[Binding | None]:
@@ -339,10 +421,14 @@ class WgpuRecorded:
     @uninterrupted
     def close(self) -> None:
         """Release the memory; calling it again is harmless."""
-        self.program.close()
+        if hasattr(self, "program"):
+            self.program.close()
         self._release()
 
     def _release(self) -> None:
+        self._work = iter(())
+        if self._compiler is not None:
+            self._compiler.close()
         for buffer in self._owned:
             buffer.release()
         self._owned.clear()
@@ -357,21 +443,26 @@ class WgpuPausable:
         With slots that no other graphs use.
     turns : PausableTurns
         Those of all graphs that share the slots.
-
-    Attributes
-    ----------
-    costs : list of (str, int)
-        Op and estimated cost of each dispatch.
     """
 
     def __init__(self, recorded: WgpuRecorded, turns: PausableTurns) -> None:
-        self.costs: Sequence[Cost] = recorded.costs
         self._recorded = recorded
         self._turns = turns
+
+    @property
+    def costs(self) -> Sequence[Cost]:
+        """Op and estimated cost of each dispatch, once it is ready."""
+        return self._recorded.costs
+
+    @uninterrupted
+    def prepare(self, seconds: float) -> bool:
+        """Get it ready for about so long; return whether it is."""
+        return self._recorded.advance(seconds)
 
     @uninterrupted
     def begin(self, inputs: Mapping[str, Array]) -> WgpuPausableRun:
         """Begin a run with these named inputs. It ends the executor's earlier pausable run."""
+        self._recorded.advance()
         write_inputs(self._recorded.arrays, inputs)
         self._turns.now = run = WgpuPausableRun(self._recorded, self._turns)
         return run
@@ -601,11 +692,16 @@ class WgpuExecutor:
         )
 
     @uninterrupted
-    def record_pausable(self, outputs: Sequence[Node]) -> WgpuPausable:
+    def record_pausable(self, outputs: Sequence[Node], *, at_once: bool = True) -> WgpuPausable:
         """Record a graph whose runs other graphs may interrupt."""
-        take = self._lasting_slots.take
         recorded = WgpuRecorded(
-            self.device, self.capabilities, outputs, self.rules, self.bound, take
+            self.device,
+            self.capabilities,
+            outputs,
+            self.rules,
+            self.bound,
+            self._lasting_slots.take,
+            at_once=at_once,
         )
         return WgpuPausable(recorded, self._turns)
 

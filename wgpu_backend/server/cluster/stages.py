@@ -504,7 +504,7 @@ class StageExecutor:
         """Have the stage record a graph for running."""
         return StageRecorded(self, outputs, shared=shared, times=times, read=read, unread=unread)
 
-    def record_pausable(self, outputs: Sequence[Node]) -> WholePausable:
+    def record_pausable(self, outputs: Sequence[Node], *, at_once: bool = True) -> WholePausable:
         """Have the stage record a graph, which it runs whole."""
         return WholePausable(self.record(outputs))
 
