@@ -211,13 +211,51 @@ def test_a_device_begins_the_next_run_before_the_other_has_the_first(full, monke
         results = [recorded.run({"x": np.array([n], "f4")}) for n in (1.0, 2.0)]
         assert begun == ["on 0", "on 0"]
         assert results[0].wait()[0].item() == 1
-        assert begun == ["on 0", "on 0", "on 1"]
+        # The last device has the second run by the end of its part of the first.
+        assert begun == ["on 0", "on 0", "on 1", "on 1"]
         assert results[1].wait()[0].item() == 2
         # A caller that never waits does not collect runs without end.
         for _ in range(6):
             recorded.run({"x": np.ones(1, "f4")})
         assert begun.count("on 0") == 8
         assert begun.count("on 1") >= 5
+        recorded.close()
+
+
+def test_a_run_waits_for_a_small_state_of_the_run_before_only_if_it_uses_it(monkeypatch):
+    """As a step whose tokens are known does not need those that another step chooses."""
+    executor = PlacedExecutor([NumpyExecutor(), NumpyExecutor()], placement(2, 2))
+    executor.unclosed.silence()
+    # So that values are known once somebody waited for them.
+    monkeypatch.setattr("wgpu_backend.ml.placed_executor.NumpyExecutor", int)
+    with Context(executor) as ctx:
+        state = ctx.state((4,), F32, "kept")
+        ctx.assign(state, np.zeros(4, "f4").tobytes())
+        x = ctx.layer(0).zeros(4).add(state).add(ctx.input("x", (4,)))
+        written = ctx.layer(1).zeros(4).add(x).copy(state)
+        recorded = ctx.record(written)
+        assert [list(part.states.values()) for part in recorded._parts] == [[state.storage], []]
+        runs = []
+        for part in recorded._parts:
+            replay = part.recorded.replay
+            noted = functools.partial(lambda at, go: runs.append(at) or go(), part.device, replay)
+            monkeypatch.setattr(part.recorded, "replay", noted)
+        ones = {"x": np.ones(4, "f4")}
+        first, second = recorded.run(ones), recorded.run(ones)
+        # The second reads what the first leaves.
+        assert runs == [0]
+        np.testing.assert_array_equal(first.wait()[0], np.full(4, 1.0))
+        np.testing.assert_array_equal(second.wait()[0], np.full(4, 2.0))
+        del runs[:]
+        recorded.unused = (state.storage,)
+        results = [recorded.run(ones), recorded.run(ones)]
+        assert runs == [0, 0]
+        for result in results:
+            result.wait()
+        recorded.unused = ()
+        # The host's writes come after all runs before them.
+        executor.write(state, np.full(4, 10.0, "f4").tobytes())
+        np.testing.assert_array_equal(recorded.run(ones).wait()[0], np.full(4, 11.0))
         recorded.close()
 
 

@@ -24,7 +24,7 @@ from wgpu_backend.errors import ContextError, ContextFull
 from wgpu_backend.graph.spec import Spec
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.executor import Array, Recorded, Result, write_inputs
-from wgpu_backend.ml.placed_executor import PlacedExecutor
+from wgpu_backend.ml.placed_executor import PlacedExecutor, PlacedRecorded
 from wgpu_backend.ml.tensor import Tensor, leaf
 from wgpu_backend.nn.batch import Batch, BatchArrays, BatchShape, Work, all_input_specs
 from wgpu_backend.nn.kvcache.cache import Cache, GraphInputs
@@ -32,7 +32,7 @@ from wgpu_backend.nn.kvcache.encoded import EncodedCache
 from wgpu_backend.nn.kvcache.layered import LayeredCache
 from wgpu_backend.nn.model import Model, PromptEncoder
 from wgpu_backend.nn.model_inputs import find_unknown
-from wgpu_backend.ops.sampling.sampling import resolve_tokens
+from wgpu_backend.ops.sampling.sampling import reference, resolve_tokens
 
 # Tokens of one pass: longer prompts are split, which bounds the memory and time of a pass.
 CHUNK = 256
@@ -46,6 +46,8 @@ PASSES, SHORT_CHUNK = 4, 128
 SHORTEST = 256
 # Chosen tokens that stay on the device: 8 for each of 32 sequences.
 TOKEN_SLOTS = 256
+# References to slots are ids from here down.
+NEWEST = reference(0)
 
 Build = Callable[[Batch, Tensor], Sequence[Tensor]]
 
@@ -163,8 +165,8 @@ class Runner:
         self.clock = Clock()
         self._executor = model.backend.executor
         executor = self._executor
-        placed = isinstance(executor, PlacedExecutor) and executor.is_parallel
-        self._parallel: bool = placed and model.causal
+        self.processors = executor.processors if isinstance(executor, PlacedExecutor) else 1
+        self._parallel: bool = self.processors > 1 and model.causal
         spec = Spec.dense((TOKEN_SLOTS,), I32)
         self.token_slots = leaf(spec, self._executor.state(spec, "chosen tokens"))
         self._passes: dict[tuple[Hashable, BatchShape, Build, int], Pass] = {}
@@ -355,6 +357,7 @@ class BatchedSubmit:
         self._pass: Pass | None = None
         self._before: list[tuple[int, int]] = []
         self._filled = 0
+        self._refers = False
 
     @uninterrupted
     def add(self, works: Sequence[Work], extra: Mapping[str, Array]) -> None:
@@ -388,6 +391,7 @@ class BatchedSubmit:
         # The lengths before the first pass: if the submit fails, none of its passes has run.
         self._before = self._before or before
         self._filled += 1
+        self._refers = self._refers or any(t <= NEWEST for w in works for t in w.tokens)
         runner.clock.host += time.perf_counter() - begin
 
     @uninterrupted
@@ -396,9 +400,12 @@ class BatchedSubmit:
         begin = time.perf_counter()
         if self._pass is None:
             return []
-        clock = self._runner.clock
+        clock, recorded = self._runner.clock, self._pass.recorded
+        if isinstance(recorded, PlacedRecorded):
+            # Tokens that the host knows need not wait for those that other passes choose.
+            recorded.unused = () if self._refers else (self._runner.token_slots.storage,)
         try:
-            results = self._pass.recorded.replays(self._filled)
+            results = recorded.replays(self._filled)
         except BaseException:
             self._runner.restore(self._before)
             raise

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -48,29 +48,30 @@ from wgpu_backend.ml.placement import EMBEDDING, HOST, TABLE, Placement, find_la
 SMALL_NBYTES = 64 << 10
 # States of at most so many bytes are inputs of graphs on other devices, sent with each run.
 SMALL_STATE_NBYTES = 4 << 10
-# Runs that are not submitted on all devices yet: the first device is so many ahead of the last.
+# Runs that are not submitted on all devices yet: the first device is so many ahead of the last, or
+# as many as there are devices and one more.
 MOST_UNDER_WAY = 3
 _KINDS = ("cpu", "software", "unknown", "virtual", "integrated", "discrete")
 
 
 @dataclass(frozen=True, slots=True)
 class _Task:
-    """A part of a run, or an update of a state's copy, that waits for its turn.
+    """A part of a run that waits for its turn.
 
     Parameters
     ----------
-    needs : sequence of int
-        Parts of the run whose values it reads.
+    needs : sequence of (_Run, int)
+        Parts of this run and of earlier ones whose values it reads.
     """
 
     run: _Run
-    needs: Sequence[int]
+    needs: Sequence[tuple[_Run, int]]
     act: Callable[[], None]
 
     @property
     def is_ready(self) -> bool:
         """Return whether it need not wait for a device."""
-        return all(map(self.run.is_known, self.needs))
+        return all(run.is_known(part) for run, part in self.needs)
 
 
 class _Schedule:
@@ -83,6 +84,7 @@ class _Schedule:
     def __init__(self, devices: int) -> None:
         self._queues: list[deque[_Task]] = [deque() for _ in range(devices)]
         self._runs: deque[_Run] = deque()
+        self._most = max(MOST_UNDER_WAY, devices + 1)
         # Reentrant: a part that needs another one does that first.
         self._lock = threading.RLock()
 
@@ -102,6 +104,21 @@ class _Schedule:
                         queue.popleft().act()
                         done = True
 
+    def bring_on(self, run: _Run, part: int) -> None:
+        """Bring other runs to their next devices before a wait for a part.
+
+        What they need is of earlier parts, which end about as soon. Without this, the next device
+        would have nothing to do from the end of this part until the caller comes again.
+        """
+        with self._lock:
+            self.advance()
+            for queue in self._queues:
+                if not queue or queue[0].run is run:
+                    continue
+                needs = queue[0].needs
+                if all(each.is_submitted(at) and at < part for each, at in needs):
+                    queue.popleft().act()
+
     def finish(self, run: _Run, part: int, device: int) -> None:
         """Do what has to be done until a part of a run is submitted."""
         with self._lock:
@@ -113,7 +130,7 @@ class _Schedule:
         with self._lock:
             self.advance()
             self._runs.append(run)
-            while self._runs and (self._runs[0].is_done or len(self._runs) > MOST_UNDER_WAY):
+            while self._runs and (self._runs[0].is_done or len(self._runs) > self._most):
                 self._runs.popleft().finish()
 
     @uninterrupted
@@ -181,6 +198,7 @@ class _Run:
             if result is None:
                 assert self.error is not None
                 raise self.error
+            self._todo.bring_on(self, part)
             try:
                 found = self._values[part] = result.wait()
             except Exception as error:
@@ -232,6 +250,12 @@ class PlacedRecorded:
     ----------
     shared, times, read
         See `Executor.record`.
+
+    Attributes
+    ----------
+    unused : collection of Storage
+        Small states of other devices whose content the next runs do not use, so that they need not
+        wait for what the runs before leave there.
     """
 
     def __init__(
@@ -258,6 +282,7 @@ class PlacedRecorded:
         }
         self._parts: list[_Part] = []
         self._between: PlacedRecorded | None = None
+        self.unused: Collection[Storage] = ()
         try:
             for part in partition.parts:
                 child = executor.children[part.device]
@@ -325,16 +350,20 @@ class PlacedRecorded:
         inputs = {name: array.copy() for name, array in turn.items()}
         run = _Run(executor, self.devices, inputs)
         for index, part in enumerate(self._parts):
-            needs = [source for source, _ in part.crossings.values()]
-            task = _Task(run, needs, lambda i=index: self._run_part(run, i))
+            needs = [(run, source) for source, _ in part.crossings.values()]
+            used = [state for state in part.states.values() if state not in self.unused]
+            found = [(state, executor.latest_update(state)) for state in used]
+            updates = {state: update for state, update in found if update is not None}
+            needs += [(each.run, each.part) for each in updates.values()]
+            task = _Task(run, needs, lambda i=index, u=updates: self._run_part(run, i, u))
             executor.todo.add(part.device, task)
         for index, part in enumerate(self._parts):
             for state, place in part.updates.items():
-                executor.update_copies(state, run, index, place)
+                executor.note_update(state, _Update(run, index, place))
         executor.todo.begin(run)
         return PlacedResult(executor, run, self._results, len(self._parts))
 
-    def _run_part(self, run: _Run, index: int) -> None:
+    def _run_part(self, run: _Run, index: int, updates: Mapping[Storage, _Update]) -> None:
         """Submit a part once what it needs of others is there."""
         part, executor = self._parts[index], self._executor
         child = executor.children[part.device]
@@ -345,6 +374,8 @@ class PlacedRecorded:
                 arrays[name][...] = run.inputs[name]
             for name, (source, place) in part.crossings.items():
                 arrays[name][...] = to_stored(run.values(source)[place], part.dtypes[name])
+            for state, update in updates.items():
+                executor.take_update(state, update)
             for name, state in part.states.items():
                 arrays[name][...] = executor.state_copy(state, part.device)
             run.take(index, part.recorded.replay(), known=isinstance(child, NumpyExecutor))
@@ -412,6 +443,15 @@ def _join_plans(plans: Sequence[MemoryPlan]) -> MemoryPlan:
     return MemoryPlan(steps, slots, tuple(sizes), peak, live)
 
 
+@dataclass(frozen=True, slots=True)
+class _Update:
+    """What a part of a run leaves in a small state: the position in what the part reads back."""
+
+    run: _Run
+    part: int
+    place: int
+
+
 @dataclass(slots=True)
 class _Kept:
     """A weight or a state.
@@ -423,7 +463,10 @@ class _Kept:
     copies : dict of int to Storage
         Of a weight, on other devices.
     values : dict of int to ndarray
-        Of a small state, for other devices that read it, as of the last run there.
+        Of a small state, for other devices that read it, as of `taken`.
+    latest, taken : _Update or None
+        Of a small state with copies: what the latest run leaves, and what the copies hold. Each
+        has all that the runs before it left, as a device computes them in their order.
     """
 
     spec: Spec
@@ -432,6 +475,8 @@ class _Kept:
     data: Pieces | None
     copies: dict[int, Storage] = field(default_factory=dict[int, Storage])
     values: dict[int, Array] = field(default_factory=dict[int, Array])
+    latest: _Update | None = None
+    taken: _Update | None = None
 
 
 class PlacedExecutor:
@@ -483,15 +528,15 @@ class PlacedExecutor:
         return [replace(child.info, id=name) for child, name in named]
 
     @property
-    def is_parallel(self) -> bool:
-        """Whether several processors have layers, so that they can work at once."""
+    def processors(self) -> int:
+        """How many processors have layers and can work at once."""
         busy: set[str] = set()
         for at in self.placement.layers:
             # A device of another node has the node's address after its own id.
             device, _, node = self.name(at).partition("@")
             on_host = self.children[at].info.kind in ("software", "cpu")
             busy.add(f"{HOST if on_host else device.partition('#')[0]}@{node}")
-        return len(busy) > 1
+        return max(1, len(busy))
 
     # The places of storages, see `ml.partition.Places`.
 
@@ -639,6 +684,7 @@ class PlacedExecutor:
     def write(self, node: Node, data: bytes) -> None:
         """Write bytes into a dense state."""
         self.drain()
+        self._settle(node.storage)
         self._first(node.storage).write(node, data)
         assert node.spec.dtype.numpy is not None
         given, first = np.frombuffer(data, node.spec.dtype.numpy), node.spec.offset
@@ -695,18 +741,37 @@ class PlacedExecutor:
                 f"{self.name(home)}, needs all weights on {self.name(device)}"
             )
 
-    def update_copies(self, state: Storage, run: _Run, part: int, place: int) -> None:
-        """Take what a part left in a small state for other devices, before their later runs."""
+    def latest_update(self, state: Storage) -> _Update | None:
+        """Return what the latest run leaves in a small state with copies."""
+        return self._kept[state].latest
+
+    def note_update(self, state: Storage, update: _Update) -> None:
+        """Note what a run leaves in a small state, for later runs on other devices."""
         kept = self._kept.get(state)
-        for device, values in (kept.values if kept else {}).items():
+        if kept is not None and kept.values:
+            kept.latest = update
 
-            def update(values: Array = values, device: int = device) -> None:
-                try:
-                    values[...] = to_stored(run.values(part)[place], self._kept[state].spec.dtype)
-                except BaseException as error:
-                    self.fail(error, device)
+    def take_update(self, state: Storage, update: _Update) -> None:
+        """Bring the copies of a small state to what a run leaves there."""
+        kept = self._kept[state]
+        if kept.taken is update:
+            return
+        try:
+            stored = to_stored(update.run.values(update.part)[update.place], kept.spec.dtype)
+        except BaseException:
+            # The caller gets the error once; runs after that begin with what the copies hold.
+            kept.latest = None
+            raise
+        for values in kept.values.values():
+            values[...] = stored
+        kept.taken = update
 
-            self.todo.add(device, _Task(run, [part], update))
+    def _settle(self, state: Storage) -> None:
+        """Bring the copies of a small state up to date, before the host writes to them."""
+        kept = self._kept[state]
+        if kept.latest is not None:
+            self.take_update(state, kept.latest)
+            kept.latest = None
 
     def drain(self) -> None:
         """Submit all of every run."""
@@ -741,6 +806,9 @@ class PlacedExecutor:
         if error is self._failure:
             self.drain()
             self._failure = None
+            for kept in list(self._kept.values()):
+                if kept.latest is not None and kept.latest.run.error is not None:
+                    kept.latest = None
 
     # Reports.
 

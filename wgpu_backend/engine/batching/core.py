@@ -134,13 +134,15 @@ class Core(TokenLoop):
             shapes = SteadyShapes.of(runner.cache, model.num_ctx, *sizes, rows)
         # Drafts continue from tokens that the host knows, so no step may be in flight.
         ahead = 1 if drafts.most else min(model.depth, STEPS_AHEAD)
+        # A pass of fixed shape takes as long for one group as for all.
+        groups = 1 if deterministic or drafts.most else runner.processors
         super().__init__(
             runner,
             Constrained(runner, slots, model.vocabulary),
             model.info,
             prefixes,
             lambda: prefixes.evict() or model.give_room(),
-            LoopOptions(slots, 0, budget, judged, ahead, shapes=shapes, alone=alone),
+            LoopOptions(slots, 0, budget, judged, ahead, shapes=shapes, alone=alone, groups=groups),
             drafts,
         )
         self._queue: deque[Completion] = deque()

@@ -22,6 +22,7 @@ stepped by the caller's thread; see ``engine/sessions.py``.
 from __future__ import annotations
 
 import math
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -30,7 +31,7 @@ from typing import Protocol
 from wgpu_backend.engine.batching.completion import Completion, ModelInfo
 from wgpu_backend.engine.batching.constrained import Constrained
 from wgpu_backend.engine.batching.drafts import Drafts, cut_back, drop_drafts
-from wgpu_backend.engine.batching.pace import Pace
+from wgpu_backend.engine.batching.pace import Groups, Pace
 from wgpu_backend.engine.batching.step import Planned, SteadyShapes, Step, submit
 from wgpu_backend.engine.runner import Runner
 from wgpu_backend.engine.towers import WHOLE_SECONDS
@@ -91,6 +92,9 @@ class LoopOptions:
         Fixed shapes of all passes; None if shapes depend on the batch.
     alone : int
         Most tokens of a step while one choice has a slot; 0 for `budget`.
+    groups : int
+        Most groups that several choices are divided into, with a step of each in flight: as many
+        as processors that share the layers.
     """
 
     slots: int
@@ -101,6 +105,7 @@ class LoopOptions:
     together: int = 1
     shapes: SteadyShapes | None = None
     alone: int = 0
+    groups: int = 1
 
 
 class TokenLoop:
@@ -138,6 +143,10 @@ class TokenLoop:
         self._encodes = runner.model.prompt_encoder() is not None
         self._seats: list[Completion | None] = [None] * options.slots
         self._in_flight: deque[Step] = deque()
+        # For each slot, the number of the plan that had its choice.
+        self._served = [0] * options.slots
+        self._plans = 0
+        self._groups = Groups(options.groups)
         self._pace = Pace(options.together if options.ahead > 1 else 1)
         # The error of a submit, until the passes before it were read.
         self._failure: BackendError | None = None
@@ -206,16 +215,20 @@ class TokenLoop:
             failure, self._failure = self._failure, None
             raise failure
         # Of several choices one may end at any step, so their steps are submitted one by one.
-        together = self._pace.together if len(self._running()) == 1 else 1
+        running = len(self._running())
+        together = 1 if running > 1 else self._pace.together
         # Two submits: one runs on the device while the host reads the other.
         most = ahead if together == 1 else max(ahead, 2 * together)
+        groups = self._groups.choose(running) if ahead else 1
+        if groups > 1:
+            most = groups
         planned: Planned = ()
         steps: list[Step] = []
         if not self._in_flight or len(self._in_flight) + together <= most:
             if not self._in_flight:
                 self._pace.skip()
             self._encode_some()
-            planned = () if self._failure else self._plan()
+            planned = () if self._failure else self._plan(groups)
             steps = self._submit(planned, together)
             # No other request waits for a session: the parts of its prompt follow each other
             # without a pause, and only the last one is read.
@@ -226,7 +239,10 @@ class TokenLoop:
             ]
         # A long pass is read before the next is planned, so that new requests join that one.
         if len(self._seats) > 1 and sum(count for _, count in planned) > len(self._seats):
-            self._read_all()
+            # Each processor has one meanwhile.
+            while len(self._in_flight) >= self._options.groups:
+                self._read(self._in_flight.popleft())
+            self._groups.skip()
         elif self._in_flight and (not steps or len(self._in_flight) + together > most):
             self._read(self._in_flight.popleft())
         self._release()
@@ -298,8 +314,14 @@ class TokenLoop:
 
     # Steps.
 
-    def _plan(self) -> Planned:
-        """Plan the next pass: the choices and their numbers of tokens."""
+    def _plan(self, groups: int = 1) -> Planned:
+        """Plan the next pass: the choices and their numbers of tokens.
+
+        Parameters
+        ----------
+        groups : int
+            Groups of choices, of which the pass has one.
+        """
         for each in self._running():
             self._bring_back(each)
             full = len(each.tokens) > self._info.num_ctx
@@ -307,22 +329,42 @@ class TokenLoop:
                 self._make_place(each)
         # Choices may just have ended; their room is free for others.
         self._release()
-        seated = self._running()
+        running = self._running()
+        seated = self._take_turns(groups)
         pending = self._judging(seated, [self._pending(each) for each in seated])
         if self._shapes is None:
             most = self._options.budget
-            if len(pending) == 1:
+            if len(running) == 1:
                 most = min(self._options.alone or most, self._runner.portion(pending[0]))
             shares = step_shares(pending, most)
         else:
             prompts = [min(p, e.pending_prompt) for p, e in zip(pending, seated, strict=True)]
             shares = steady_shares(prompts, pending, self._options.budget)
         planned = self._whole_runs(seated, shares)
-        if not planned and not self._in_flight and any(each.paused for each in seated):
+        if not planned and not self._in_flight and any(each.paused for each in running):
             self._resume()
-            return self._plan()
+            return self._plan(groups)
         self._guess(planned)
         return planned
+
+    def _take_turns(self, groups: int) -> Sequence[Completion]:
+        """Return the choices that the next pass may have: those of one group.
+
+        A group is what happens to be ready at once, at most its share of all: choices whose tokens
+        are all known, those first that have waited longest. So groups stay of one size when
+        choices come and end. A choice that runs alone goes on from tokens in flight.
+        """
+        running = self._running()
+        if groups == 1 or len(running) == 1:
+            return running
+        wanting = [slot for slot, each in enumerate(self._seats) if each and each.needs_device]
+        ready = [s for s in wanting if (e := self._seats[s]) and not e.ahead and self._pending(e)]
+        ready.sort(key=lambda slot: self._served[slot])
+        turn = sorted(ready[: -(-len(wanting) // groups)])
+        self._plans += 1
+        for slot in turn:
+            self._served[slot] = self._plans
+        return [each for slot in turn if (each := self._seats[slot])]
 
     def _whole_runs(self, seated: Sequence[Completion], shares: Sequence[int]) -> Planned:
         """Return the shares, changed so that the pass cuts no run with bidirectional attention."""
@@ -508,6 +550,9 @@ class TokenLoop:
             # The pass after it may have waited for these tokens.
             self._in_flight[0].late.decide(self._constrained)
         self._pace.count()
+        running = len(self._running())
+        if running > 1 and step.is_wanted:
+            self._groups.count(running, len(step.chosen), time.perf_counter())
 
     def _fail(self, completion: Completion, error: Exception) -> None:
         """Fail the request of a choice with an error."""

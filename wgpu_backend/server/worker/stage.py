@@ -26,6 +26,7 @@ from wgpu_backend.files.gguf.file_bytes import FileBytes, FileRange, Source
 from wgpu_backend.graph.node import Node, Storage
 from wgpu_backend.ml.backend import BackendParams, make_executor
 from wgpu_backend.ml.executor import Array, Executor, Recorded, Result
+from wgpu_backend.ml.numpy_executor import NumpyExecutor
 from wgpu_backend.ml.opening import choose_device
 from wgpu_backend.server.cluster.files import digest_file
 from wgpu_backend.server.cluster.graphs import (
@@ -190,6 +191,9 @@ class Service:
         except Exception as error:
             self._drain()
             self._fail(error)
+        # NumPy has computed it by now; the next stage need not wait for the next run.
+        if isinstance(self._executor, NumpyExecutor):
+            self._drain()
 
     def _answer_run(self) -> None:
         result = self._runs.popleft()

@@ -1,0 +1,208 @@
+"""Groups of requests in a pipeline: each device has one, and the text is that of one device."""
+
+import time
+
+import pytest
+
+import wgpu_backend
+from tests.builders import Dims, tiny_model
+from tests.patience import PATIENCE
+from wgpu_backend.engine.batching.pace import TRIED, UNTRIED, Groups
+from wgpu_backend.ml.numpy_executor import NumpyExecutor
+from wgpu_backend.ml.placement import Placement
+from wgpu_backend.ops.sampling.host import SamplingOptions
+
+GREEDY = SamplingOptions(temperature=0.0)
+SEEDED = SamplingOptions(temperature=0.8, seed=5, repeat_penalty=1.3)
+PROMPTS = ([1, 2, 3, 4], [9, 8, 7], list(range(20, 60)), [5, 6], [40, 2, 7], [3] * 9)
+
+
+class Busy:
+    """Results that are there once the device has worked for them."""
+
+    def __init__(self, result, ready, device):
+        self._result, self._ready, self._device = result, ready, device
+
+    def wait(self):
+        time.sleep(max(0.0, self._ready - time.monotonic()))
+        self._device.under_way -= 1
+        return self._result.wait()
+
+
+class SlowRecorded:
+    """A recorded graph each run of which takes a while."""
+
+    def __init__(self, inner, device):
+        self._inner, self._device = inner, device
+
+    def __getattr__(self, name):
+        return getattr(self._inner, name)
+
+    def replay(self):
+        device = self._device
+        rows = self._inner.arrays["positions"].size
+        took = device.seconds * (1 + rows) / 2
+        device.ready = max(device.ready, time.monotonic()) + took
+        device.under_way += 1
+        device.seen.append(tuple(each.under_way for each in device.devices))
+        return Busy(self._inner.replay(), device.ready, device)
+
+
+class SlowDevice:
+    """A device that works next to the host, half of `seconds` for a run and each of its rows.
+
+    `seen` has the runs under way on each of the devices whenever one begins.
+    """
+
+    def __init__(self):
+        self._inner, self.seconds, self.ready = NumpyExecutor(), 0.0, 0.0
+        self.under_way, self.seen, self.devices = 0, [], [self]
+
+    def __getattr__(self, name):
+        return getattr(self._inner, name)
+
+    def record(self, outputs, **options):
+        return SlowRecorded(self._inner.record(outputs, **options), self)
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory):
+    dims = Dims(layers=4)
+    return tiny_model(tmp_path_factory.mktemp("groups") / "tiny.gguf", dims=dims, tied=True)
+
+
+def open_placed(path, seconds, count, room=8):
+    """Open a model on slow devices of several nodes."""
+    devices = [SlowDevice() for _ in range(count)]
+    names = ("cpu", *(f"cpu@10.0.0.{at}:7" for at in range(1, count)))
+    layers = tuple(layer * count // 4 for layer in range(4))
+    given = dict(zip(names, devices, strict=True))
+    openers = {name: lambda _, name=name: given[name] for name in names}
+    model = wgpu_backend.load(
+        path, num_ctx=128, num_parallel=room, exact=True, openers=openers,
+        placement=Placement(names, layers, 0, count - 1),
+    )  # fmt: skip
+    for device in devices:
+        device.seconds, device.devices = seconds, devices
+    return model, devices
+
+
+def answer(model, options=GREEDY, prompts=PROMPTS, **how):
+    """Answers of requests that run together, and again from the prefix cache."""
+    with wgpu_backend.Engine(model, **how) as engine:
+        found = []
+        for length in (14, 20):
+            made = [
+                engine.submit(
+                    wgpu_backend.Request(p, options, max_tokens=length + i, ignore_eos=True)
+                )
+                for i, p in enumerate(prompts)
+            ]
+            found += [list(each.result(PATIENCE).choices[0].tokens) for each in made]
+        return found, engine.status()
+
+
+@pytest.fixture(scope="module")
+def wanted(path):
+    with wgpu_backend.load(path, device="cpu", num_ctx=128, num_parallel=8, exact=True) as model:
+        return {options: answer(model, options)[0] for options in (GREEDY, SEEDED)}
+
+
+@pytest.mark.parametrize("options", [GREEDY, SEEDED], ids=["greedy", "seeded"])
+@pytest.mark.parametrize("count", [2, 3])
+def test_groups_write_the_text_of_one_device(path, wanted, count, options):
+    model, _ = open_placed(path, 0.0, count)
+    with model:
+        found, status = answer(model, options)
+    assert found == wanted[options]
+    assert status.cached_tokens > 0
+
+
+def test_choices_that_give_their_room_to_others_go_on_with_the_same_text(path):
+    """Six of up to 75 positions in a cache of 256, in groups."""
+    prompts = [[5 + n] * 40 for n in range(6)]
+    with wgpu_backend.load(path, device="cpu", num_ctx=128, num_parallel=8, exact=True) as model:
+        alone, _ = answer(model, prompts=prompts, prefix_cache=False)
+    model, _ = open_placed(path, 0.0, 2, room=2)
+    paused = []
+    with model:
+        assert model.cache.positions < 6 * 54
+        with wgpu_backend.Engine(model, num_parallel=6) as engine:
+            pause = engine._core._pause
+            engine._core._pause = lambda each: paused.append(each) or pause(each)
+            made = [
+                engine.submit(wgpu_backend.Request(p, GREEDY, max_tokens=14 + i, ignore_eos=True))
+                for i, p in enumerate(prompts)
+            ]
+            found = [list(each.result(PATIENCE).choices[0].tokens) for each in made]
+    assert paused
+    assert found == alone[: len(found)]
+
+
+def test_all_stages_work_at_once_while_several_choices_run(path, monkeypatch):
+    """Whenever the first stage begins with a step, the last has one of another group."""
+    monkeypatch.setattr(Groups, "choose", lambda _, choices: min(choices, 2))
+    model, devices = open_placed(path, 0.01, 2)
+    with model, wgpu_backend.Engine(model) as engine:
+        made = [
+            engine.submit(wgpu_backend.Request(p, GREEDY, max_tokens=30, ignore_eos=True))
+            for p in PROMPTS[:4]
+        ]
+        for each in made:
+            each.result(PATIENCE)
+        both = sum(min(seen) > 0 for seen in devices[0].seen)
+        steps = len(devices[0].seen)
+        # One choice alone has one step after the other.
+        del devices[0].seen[:]
+        engine.submit(wgpu_backend.Request([1], GREEDY, max_tokens=9)).result(PATIENCE)
+        assert set(devices[0].seen) == {(1, 0)}
+    # 30 steps of each group, and all but the first and the last ones overlap.
+    assert 60 <= steps <= 66
+    assert both > steps // 2
+
+
+def test_drafts_have_one_group(path):
+    model, _ = open_placed(path, 0.0, 2)
+    with model:
+        for draft, groups in (("ngram", 1), (None, 2)):
+            with wgpu_backend.Engine(model, draft=draft) as engine:
+                assert engine._core._options.groups == groups
+
+
+def run_trials(groups, rates, choices=4, tokens=2000):
+    """Count the tokens of steps at the rate of the number of groups that is chosen."""
+    now, chosen = 0.0, []
+    while len(chosen) < tokens:
+        found = groups.choose(choices)
+        each = -(-choices // found)
+        now += each / rates[found]
+        groups.count(choices, each, now)
+        chosen += [found] * each
+    return chosen
+
+
+@pytest.mark.parametrize(
+    ("rates", "best"),
+    [
+        ({1: 100.0, 2: 170.0, 3: 150.0}, 2),
+        ({1: 100.0, 2: 160.0, 3: 180.0}, 3),
+        ({1: 100.0, 2: 60.0, 3: 40.0}, 1),
+        # Not worth a change.
+        ({1: 102.0, 2: 100.0, 3: 103.0}, 2),
+    ],
+)
+def test_the_number_of_groups_that_was_fastest_is_taken(rates, best):
+    chosen = run_trials(Groups(2), rates)
+    assert chosen.count(best) > 0.9 * len(chosen)
+    assert chosen[-100:] == [best] * 100
+
+
+def test_the_number_of_groups_is_tried_again_after_a_while():
+    groups = Groups(2)
+    assert run_trials(groups, {1: 100.0, 2: 170.0, 3: 150.0})[-1] == 2
+    found = run_trials(groups, {1: 100.0, 2: 60.0, 3: 50.0}, tokens=(UNTRIED + 20 * TRIED) * 4)
+    assert found[-1] == 1
+    # Prompts between the steps say nothing about them, and one choice has no groups.
+    groups.skip()
+    assert groups.choose(1) == 1
+    assert Groups(1).choose(8) == 1
