@@ -1,12 +1,15 @@
 """Placement of a model on the devices of a machine: arguments, devices, plans, loading."""
 
 import math
+from dataclasses import replace
 
 import pytest
 
+from wgpu_backend.device import adapters
 from wgpu_backend.engine import placing
 from wgpu_backend.engine.loading import bundled, load
 from wgpu_backend.engine.placing import (
+    BUS_SPEED,
     DeviceChoice,
     find_devices,
     make_budget,
@@ -17,7 +20,7 @@ from wgpu_backend.engine.placing import (
 )
 from wgpu_backend.errors import DeviceError, OptionError, OutOfMemory
 from wgpu_backend.files.gguf.reader import open_gguf
-from wgpu_backend.graph.capabilities import DeviceInfo
+from wgpu_backend.graph.capabilities import HOST_FEATURE, DeviceInfo, MatrixUnit
 from wgpu_backend.ml.placement import HOST, Placement, PlacementOptions
 
 GB = 1 << 30
@@ -143,6 +146,32 @@ def test_without_options_only_gpus_of_known_memory_are_planned(monkeypatch) -> N
         assert DeviceChoice.check(device=info).placement is None
         placed = place_model(bundled(), wanted, 64)
         assert (placed.placement is not None) == planned
+
+
+def test_integrated_gpus_are_for_machines_without_others(monkeypatch) -> None:
+    soft = DeviceInfo("vulkan:9", "soft", kind="software", free_memory=8 * GB)
+    for infos, wanted in (
+        ([CARD, SMALL, PHONE, soft, CPU], [CARD, SMALL]),
+        ([PHONE, soft, CPU], [PHONE]),
+        ([soft, CPU], [soft]),
+        ([CPU], [CPU]),
+    ):
+        monkeypatch.setattr(adapters, "Devices", lambda infos=infos: infos)
+        assert find_devices(None) == wanted
+
+
+def test_a_table_stays_on_a_card_that_dawn_may_open() -> None:
+    both = replace(
+        CARD,
+        features=(HOST_FEATURE,),
+        implementations=("wgpu", "dawn"),
+        matrix=MatrixUnit(16, 16, 16, 32),
+    )
+    assert make_budget(both, implementation="auto").keeps_table
+    assert not make_budget(both, implementation="wgpu").keeps_table
+    assert not make_budget(replace(both, matrix=None), implementation="auto").keeps_table
+    buses = [make_budget(both, implementation=name).bus for name in ("auto", "wgpu", "dawn")]
+    assert buses == [BUS_SPEED, BUS_SPEED, None]
 
 
 # Several devices.

@@ -394,6 +394,11 @@ def test_a_large_table_is_looked_up_in_the_host_s_memory() -> None:
     of = model(embedding=GB, output=GB)
     for without in (replace(card, bus=None), replace(card, pool=HOST)):
         assert not plan_placement(of, [without], host=host).host
+    # Another implementation, which cannot read it there, may be the faster one.
+    keeps = replace(card, keeps_table=True)
+    assert not plan_placement(of, [keeps], host=host).host
+    short = replace(keeps, free_nbytes=(512 << 20) + GB + 5000)
+    assert plan_placement(of, [short], host=host).host == {EMBEDDING}
     # Nor where it is the head, too, or the host has no room.
     assert not plan_placement(replace(of, tied=LayerNbytes(GB)), [card], host=host).host
     assert not plan_placement(of, [card], host=DeviceBudget(HOST, GB)).host

@@ -16,6 +16,7 @@ from wgpu_backend.device import dawn
 from wgpu_backend.device.c_types import parse_c_types
 from wgpu_backend.device.ending import not_at_end
 from wgpu_backend.device.faults import TranslateErrors, divert_logs, quiet
+from wgpu_backend.device.gpu_memory import add_memory
 from wgpu_backend.device.memory import host_memory
 from wgpu_backend.device.native import MATRICES, find_matrix_unit
 from wgpu_backend.errors import DeviceError
@@ -63,8 +64,10 @@ def _info(adapter: wgpu.GPUAdapter, number: int, implementation: str) -> DeviceI
     info = adapter.info
     api = str(info["backend_type"])
     kind = _KINDS.get(str(info["adapter_type"]), "unknown")
-    # A software rasteriser's memory is the host's; what a GPU has, wgpu does not tell.
+    # A software rasteriser's memory is the host's; drivers tell what a GPU has, see `adapters`.
     total, free = (host_memory() if kind == "software" else None) or (None, None)
+    if implementation == "dawn" and kind == "discrete":
+        total = dawn.local_memory(adapter)
     vendor_id, device_id = int(info["vendor_id"]), int(info["device_id"])
     return DeviceInfo(
         id=f"{api.lower()}:{number}",
@@ -96,7 +99,8 @@ def adapters(implementation: str = "wgpu") -> list[tuple[DeviceInfo, wgpu.GPUAda
             api = str(adapter.info["backend_type"])
             found.append((_info(adapter, counts.get(api, 0), implementation), adapter))
             counts[api] = counts.get(api, 0) + 1
-    return found
+    infos = add_memory([info for info, _ in found])
+    return [(info, adapter) for info, (_, adapter) in zip(infos, found, strict=True)]
 
 
 def _add_dawn(infos: Sequence[DeviceInfo]) -> list[DeviceInfo]:
@@ -107,7 +111,10 @@ def _add_dawn(infos: Sequence[DeviceInfo]) -> list[DeviceInfo]:
         same = next((other for other in left if _is_one(info, other)), None)
         if same is not None:
             left.remove(same)
-            info = replace(info, implementations=IMPLEMENTATIONS, matrix=same.matrix)
+            total = info.total_memory or same.total_memory
+            info = replace(
+                info, implementations=IMPLEMENTATIONS, matrix=same.matrix, total_memory=total
+            )
         result.append(info)
     return [*result, *left]
 

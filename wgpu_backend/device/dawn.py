@@ -294,6 +294,24 @@ class DawnMapping:
         return data
 
 
+def local_memory(adapter: Any) -> int | None:
+    """Return the bytes of memory that only the device reads fast; None where Dawn does not say."""
+    if "adapter-properties-memory-heaps" not in adapter.features:
+        return None
+    from wgpudawn.backends.dawn import extras
+
+    return pick_local_heap(extras.get_adapter_properties(adapter).get("memory_heaps", ()))
+
+
+def pick_local_heap(heaps: Sequence[dict[str, Any]]) -> int | None:
+    """Return the bytes of the largest heap of a device's own memory; None without one.
+
+    A card may list a part of its memory once more, as the part that the host can address.
+    """
+    sizes = [heap["size"] for heap in heaps if "device-local" in heap["properties"]]
+    return max(sizes, default=None)
+
+
 def find_matrix_unit(adapter: Any) -> MatrixUnit | None:
     """Return the largest shape of f16 matrices, with sums in f32, that an adapter multiplies."""
     if not set(_MATRIX_FEATURES) <= set(adapter.features):

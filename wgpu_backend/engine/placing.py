@@ -264,8 +264,17 @@ def parse_split(value: object, name: str = "tensor_split") -> tuple[float, ...]:
     return tuple(shares)
 
 
+def choose_gpus(infos: Iterable[DeviceInfo]) -> list[DeviceInfo]:
+    """Return the GPUs that models are placed on by default: integrated ones only without others.
+
+    They read weights from the host's memory, and not faster than other GPUs do by much.
+    """
+    gpus = [info for info in infos if info.kind not in _NOT_GPUS]
+    return [info for info in gpus if info.kind != "integrated"] or gpus
+
+
 def find_devices(names: Iterable[DeviceName] | None) -> list[DeviceInfo]:
-    """Return the devices of these names; for None all GPUs, or the best device without one.
+    """Return the devices of these names; for None `choose_gpus`, or the best device without one.
 
     Raises
     ------
@@ -276,7 +285,7 @@ def find_devices(names: Iterable[DeviceName] | None) -> list[DeviceInfo]:
 
     if names is None:
         known = Devices()
-        return [info for info in known if info.kind not in _NOT_GPUS] or [known[0]]
+        return choose_gpus(known) or [known[0]]
     if isinstance(names, str):
         names = [name for name in names.split(",") if name.strip()]
     if not isinstance(names, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance] of a caller
@@ -311,14 +320,16 @@ def make_budget(
         The WebGPU implementation that is asked for: ``dawn`` cannot, either.
     """
     from wgpu_backend.device.adapters import requested_implementation
+    from wgpu_backend.ml.calibration.implementations import has_choice
 
     adapter, speed = info.id.partition("#")[0], SPEEDS[info.kind]
     pool = HOST if info.kind in _SHARES_MEMORY else adapter
-    bus = None
-    if profile == "full" and HOST_FEATURE in info.features:
-        on_dawn = requested_implementation(info, implementation) == "dawn"
-        bus = None if on_dawn else min(speed, BUS_SPEED if pool != HOST else speed)
-    return DeviceBudget(info.id, info.free_memory, speed, pool, info.total_memory, bus)
+    bus, requested = None, requested_implementation(info, implementation)
+    if profile == "full" and HOST_FEATURE in info.features and requested != "dawn":
+        bus = min(speed, BUS_SPEED if pool != HOST else speed)
+    keeps_table = requested == "auto" and has_choice(info)
+    free, total = info.free_memory, info.total_memory
+    return DeviceBudget(info.id, free, speed, pool, total, bus, keeps_table)
 
 
 @dataclass(frozen=True, slots=True)

@@ -206,7 +206,7 @@ class DeviceInfo:
     pci_id : str
         PCI address or vendor:device pair where known, else empty.
     total_memory, free_memory : int or None
-        Bytes, if the platform reports them.
+        Bytes, if the platform reports them: as they were when the device was listed.
     implementations : tuple of str
         WebGPU implementations that can open it: ``wgpu`` (wgpu-native), ``dawn``, or both.
     implementation : str
@@ -214,6 +214,8 @@ class DeviceInfo:
     matrix : MatrixUnit or None
         The matrix unit that ``dawn`` offers, if that is installed and the adapter has one. Of a
         device that wgpu-native opened, the unit that it granted.
+    pci_slot : str
+        PCI address of a card whose driver reports its memory, else empty.
     """
 
     id: str
@@ -230,6 +232,7 @@ class DeviceInfo:
     implementations: tuple[str, ...] = ()
     implementation: str = ""
     matrix: MatrixUnit | None = None
+    pci_slot: str = ""
 
     def __repr__(self) -> str:
         facts = [self.id, self.name, self.kind, self.api, self.driver]

@@ -160,6 +160,9 @@ class DeviceBudget:
         Bytes of the device's memory, if known; for reports only.
     bus : float or None
         Bytes per second that a step reads from the host's memory; None if kernels cannot bind it.
+    keeps_table : bool
+        Whether a large embedding table that fits stays in the device's memory: it may be opened by
+        a WebGPU implementation that is faster and cannot read the host's.
     """
 
     id: str
@@ -168,6 +171,7 @@ class DeviceBudget:
     pool: str = ""
     total_nbytes: int | None = None
     bus: float | None = None
+    keeps_table: bool = False
 
     @property
     def memory(self) -> str:
@@ -673,6 +677,9 @@ class _Planner:
         tied = placement.embedding == placement.output
         large = self._model.embedding_on(first, tied=tied) >= LARGE_TABLE_NBYTES
         if first == HOST or not large or not self._may_host(first):
+            return placement
+        gpu = next(gpu for gpu in self._gpus if gpu.id == first)
+        if gpu.keeps_table and not placement.uses_host_memory:
             return placement
         found = replace(placement, host=placement.host | {EMBEDDING})
         return found if self._fits(found) else placement

@@ -6,6 +6,7 @@ import pytest
 
 from tests.builders import Dims, tiny_model
 from wgpu_backend.graph.capabilities import DeviceInfo
+from wgpu_backend.ml.placement import PlacementOptions
 from wgpu_backend.server.worker import estimate
 from wgpu_backend.server.worker.messages import LoadSpec
 
@@ -61,3 +62,23 @@ def test_it_is_what_a_binding_shows(spec, monkeypatch):
     monkeypatch.setattr(estimate, "_SURE_LAYER", 20_000 * each(spec) // layers)
     assert estimate.choose_context(replace(spec, profile="baseline"), rich) == 16_384
     assert estimate.choose_context(spec, replace(rich, kind="unknown")) == 16_384
+
+
+def test_models_whose_layers_are_placed_make_room_on_gpus_that_report_memory(spec, monkeypatch):
+    free = {"vulkan:0": 3 << 30, "vulkan:1": 2 << 30, "vulkan:2": None, "cpu": 1 << 40}
+    monkeypatch.setattr(estimate, "current_memory", lambda info: (None, free[info.id]))
+    kinds = {"cpu": "cpu"}
+    infos = [DeviceInfo(name, name, kind=kinds.get(name, "discrete")) for name in free]
+
+    def room(*devices, layers="auto"):
+        options = PlacementOptions(layers, reserve_nbytes=1 << 30)
+        found = estimate.estimate_placed(replace(spec, devices=devices, placement=options), infos)
+        assert found.needed == estimate.estimate_nbytes(spec)
+        return found.free
+
+    assert room("vulkan:0", "vulkan:1", "cpu") == 3 << 30
+    assert room("vulkan:0") == room() == 2 << 30
+    # Whatever is free, so many layers go there; of one GPU nothing is known.
+    assert room("vulkan:0", layers=2) is None
+    assert room("vulkan:0", "vulkan:2") is None
+    assert room("cpu") is None

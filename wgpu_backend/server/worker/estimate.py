@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from wgpu_backend.device.memory import host_memory
+from wgpu_backend.device.gpu_memory import current_memory
 from wgpu_backend.dtypes import named
 from wgpu_backend.engine.language_model import DEFAULT_CONTEXT
 from wgpu_backend.engine.placing import DeviceChoice, place_model
@@ -48,10 +49,28 @@ def estimate_memory(spec: LoadSpec, info: DeviceInfo) -> MemoryEstimate:
     GGUFError
         The file is damaged.
     """
-    # These devices use host memory. No portable API reports the free memory of GPUs.
-    host = host_memory() if info.kind in ("software", "cpu") else None
-    total, free = host or (info.total_memory, None)
+    total, free = current_memory(info)
     return MemoryEstimate(estimate_nbytes(spec), free, total)
+
+
+def estimate_placed(spec: LoadSpec, infos: Sequence[DeviceInfo]) -> MemoryEstimate:
+    """Estimate the memory of a model whose layers are placed, and what is free on its GPUs.
+
+    Free memory counts if as many layers as fit are to be on GPUs, and all of them report it: other
+    models are then unloaded before layers go to the host's memory.
+
+    Raises
+    ------
+    GGUFError
+        The file is damaged.
+    """
+    needed, options = estimate_nbytes(spec), spec.placement
+    mine = [info for info in infos if info.id in (spec.devices or (spec.device,))]
+    free = [current_memory(info)[1] for info in mine if info.kind not in ("software", "cpu")]
+    if options is None or options.gpu_layers != "auto" or not free:
+        return MemoryEstimate(needed)
+    known = [max(0, each - options.reserve_nbytes) for each in free if each is not None]
+    return MemoryEstimate(needed, sum(known) if len(known) == len(free) else None)
 
 
 def place_spec_model(spec: LoadSpec) -> None:

@@ -139,9 +139,8 @@ def _choose_context(spec: LoadSpec, info: DeviceInfo) -> int | None:
 def _make_measure(workers: Workers, known: Mapping[str, DeviceInfo]) -> Measure:
     """Make the function that estimates the memory of a model, and the available memory."""
     from wgpu_backend.server.worker.estimate import (
-        MemoryEstimate,
         estimate_memory,
-        estimate_nbytes,
+        estimate_placed,
         place_spec_model,
     )
 
@@ -151,10 +150,10 @@ def _make_measure(workers: Workers, known: Mapping[str, DeviceInfo]) -> Measure:
         spec = workers.spec(stored, num_ctx, gpu)
         if spec.placement is not None:
             # Options that contradict the model raise here, before another model is unloaded. What
-            # that one frees may be enough, so only loading compares parts with free memory.
+            # that one frees may be enough, so a lack of memory is no error yet.
             with suppress(OutOfMemory):
                 place_spec_model(spec)
-            return MemoryEstimate(estimate_nbytes(spec))
+            return estimate_placed(spec, [*known.values()])
         return estimate_memory(spec, known[spec.device])
 
     return measure
@@ -168,10 +167,12 @@ def place_spec(spec: LoadSpec, devices: Sequence[DeviceInfo], settings: ModelSet
     if settings.devices or settings.placement is not None:
         ids = tuple(info.id for info in devices)
         return replace(spec, devices=ids, placement=settings.placement)
-    gpus = [info for info in devices if info.kind not in ("software", "cpu")]
+    from wgpu_backend.engine.placing import choose_gpus
+    from wgpu_backend.ml.placement import PlacementOptions
+
+    gpus = choose_gpus(devices)
     if settings.device is not None or not gpus or gpus[0].free_memory is None:
         return spec
-    from wgpu_backend.ml.placement import PlacementOptions
 
     return replace(spec, devices=tuple(info.id for info in gpus), placement=PlacementOptions())
 
