@@ -2,6 +2,7 @@
 
 import gc
 import shutil
+import threading
 import weakref
 from itertools import pairwise
 from types import SimpleNamespace
@@ -537,6 +538,48 @@ def test_an_error_in_a_piece_ends_its_request_alone(model, smallest_pieces, piec
                 submit(engine, prompt.tokens, 4, prompt.placed).result()
         assert good.result().text == plain
         assert submit(engine, prompt.tokens, 4, prompt.placed).result().text == wanted
+
+
+def test_a_session_leaves_the_model_to_others_between_pieces(model, smallest_pieces, pieces):
+    """Each of these has its turn: calls of other threads, and a second session's picture."""
+    wanted = model.tokenizer.decode(greedy(model, TEXT, [RED, BLUE], 4))
+    green = [np.full((30, 30, 3), (10, 250, 10), np.uint8), RED]
+    other = model.tokenizer.decode(greedy(model, TEXT, green, 4))
+    model.towers._rows._rows.clear()
+    pieces.clear()
+    order, ended, found = [], threading.Event(), {}
+    advance = Towers.advance
+
+    def note(towers, *given, **options):
+        order.append("piece")
+        return advance(towers, *given, **options)
+
+    def use():
+        while not ended.is_set():
+            model.alone(lambda: order.append("call"))
+
+    def ask(session, images):
+        options = {"raw": True, "images": images, "options": GREEDY, "num_predict": 4}
+        found[session] = session.generate(TEXT, **options)
+
+    with pytest.MonkeyPatch.context() as patch, model.session() as one, model.session() as two:
+        patch.setattr(Towers, "advance", note)
+        caller = threading.Thread(target=use)
+        askers = [
+            threading.Thread(target=ask, args=each) for each in ((one, [RED, BLUE]), (two, green))
+        ]
+        for thread in (caller, *askers):
+            thread.start()
+        for thread in askers:
+            thread.join()
+        ended.set()
+        caller.join()
+        assert (found[one], found[two]) == (wanted, other)
+    first = order.index("piece")
+    between = order[first : len(order) - order[::-1].index("piece")]
+    # Two towers of some 50 dispatches for two or three pictures.
+    assert between.count("piece") > 80
+    assert sum(pair == ("piece", "call") for pair in pairwise(between)) > 20
 
 
 def test_other_pictures_meanwhile(model, smallest_pieces, pieces):

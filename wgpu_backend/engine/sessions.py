@@ -188,8 +188,10 @@ class TokenStream:
         )
         self._loop = TokenLoop(runner, constrained, model, session, make_room, options)
 
-    def run(self) -> Generator[Event]:
+    def run(self) -> Generator[Event | None]:
         """Compute the prompt and yield an event for each token until the end.
+
+        After each piece of a tower it yields None: others may use the model before it goes on.
 
         Raises
         ------
@@ -205,12 +207,13 @@ class TokenStream:
         begin = time.perf_counter()
         try:
             for event in self._events():
-                if not stats.prompt_seconds:
+                if event is not None and not stats.prompt_seconds:
                     stats.prompt_seconds = time.perf_counter() - begin
                     begin = time.perf_counter()
-                self._note(event)
+                if event is not None:
+                    self._note(event)
                 yield event
-                if event.finish is not None:
+                if event is not None and event.finish is not None:
                     return
                 if session.turn != turn:
                     raise BackendError(
@@ -236,8 +239,8 @@ class TokenStream:
                 "shorten it or load the model with a larger num_ctx"
             )
 
-    def _events(self) -> Iterator[Event]:
-        """Step the loop, and yield the events of the answer."""
+    def _events(self) -> Iterator[Event | None]:
+        """Step the loop, and yield the events of the answer, and None after pieces of a tower."""
         loop, mailbox = self._loop, self._ticket.mailbox
         completion = Completion(self._ticket, 0, self._model)
         if (begun := loop.begin(completion)) is not None:
@@ -247,6 +250,8 @@ class TokenStream:
         while True:
             while not mailbox.has(0):
                 loop.step()
+                if loop.is_encoding:
+                    yield None
             # Tokens that came before an error are the caller's.
             yield from mailbox.take()
             if mailbox.error is not None:
@@ -446,24 +451,32 @@ class Sessions:
             make_room=lambda: self._make_room(session),
         )
 
-    def items(self, session: Session, items: Generator[Item]) -> Generator[Item]:
+    def items(self, session: Session, items: Generator[Item | None]) -> Generator[Item]:
         """Yield the items of a stream, each computed while no other thread uses the model.
 
-        The first waits for calls that need the session until they end.
+        Where the stream yields None, others have their turn. The first item waits for calls that
+        need the session until they end.
         """
 
-        def take_one() -> list[Item]:
+        def take_one() -> list[Item | None]:
             return list(islice(items, 1))
 
-        def take_first() -> list[Item]:
+        def use_last() -> None:
             self._open.remove(session)
             self._open.append(session)
-            return take_one()
+
+        def take_first() -> list[Item | None]:
+            self.alone(session, use_last)
+            made: list[Item | None] = [None]
+            while made and made[0] is None:
+                made = self.alone(session, take_one)
+            return made
 
         try:
-            made = session.calls.take(lambda: self.alone(session, take_first))
+            made = session.calls.take(take_first)
             while made:
-                yield made[0]
+                if made[0] is not None:
+                    yield made[0]
                 made = self.alone(session, take_one)
         finally:
             # A generator may be finalised on any thread, which must not wait for another.

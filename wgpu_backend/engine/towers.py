@@ -29,7 +29,7 @@ from wgpu_backend.engine.media import (
     place_raw,
 )
 from wgpu_backend.engine.prompt import Prompter
-from wgpu_backend.errors import BackendError, GGUFError, ModelError, OptionError
+from wgpu_backend.errors import BackendError, DeviceLost, GGUFError, ModelError, OptionError
 from wgpu_backend.files.gguf.reader import GGUFFile
 from wgpu_backend.files.media.sounds import load_sound
 from wgpu_backend.files.tower_files import open_tower
@@ -455,11 +455,13 @@ class Towers:
         """Run a piece of the tower for a picture or a sound; see `Encoding.advance`.
 
         Its rows are in ``inserted.rows`` after the last piece. One encoding at most is under way:
-        before another one begins, the pieces that are left run. No other thread may use the device
-        meanwhile.
+        while another request waits for it, the piece is one of that. No other thread may use the
+        device meanwhile.
         """
         placed = inserted.placed[index]
         digest = placed.media.digest
+        if self._go_on(inserted, digest, seconds, together=together):
+            return
         rows, begin = self._rows.find(digest), time.perf_counter()
         if rows is None:
             now = self._now
@@ -478,6 +480,23 @@ class Towers:
                 raise
         if rows is not None:
             inserted.rows[index] = rows
+
+    def _go_on(self, asking: Inserted, digest: bytes, seconds: float, *, together: int) -> bool:
+        """Run a piece of the encoding that another request waits for; False if there is none."""
+        now = self._now
+        if now is None or now.digest == digest or self._rows.find(digest) is not None:
+            return False
+        if now.is_wanted_by(None) or now.is_wanted_by(asking):
+            return False
+        try:
+            now.encoding.advance(seconds, together=together)
+            self._take(now)
+        except DeviceLost:
+            raise
+        except BackendError:
+            # Whoever waits for it begins again, and gets the error.
+            self._stop()
+        return True
 
     def _take(self, now: _Now) -> F32s | None:
         """Return and keep the rows of an encoding that has ended; None if pieces are left."""

@@ -198,6 +198,11 @@ class TokenLoop:
         """Submit the next passes, or read the oldest one if enough are in flight."""
         self._step(self._options.ahead)
 
+    @property
+    def is_encoding(self) -> bool:
+        """Whether a running choice waits for pieces of a tower."""
+        return any(self._next_to_encode(each) is not None for each in self._running())
+
     def stop(self) -> None:
         """Drop the passes in flight, and free the slots; what was read stays in the cache."""
         self._in_flight.clear()
