@@ -9,7 +9,7 @@ from PIL import Image
 import wgpu_backend as wb
 from tests.builders import tiny_model
 from tests.data.tower_weights import picture
-from tests.engine.test_pictures import BLUE, RED, write_tower
+from tests.engine.test_pictures import BLUE, RED, write_seer, write_tower
 from tests.models.test_shared_space import recorded, write_folder
 from wgpu_backend.cli.chat import take_paths
 from wgpu_backend.cli.failures import USAGE
@@ -55,6 +55,42 @@ def test_run_with_a_picture(cli, folder):
     for done in found:
         assert done.code == 0, done.err
         assert done.out.split() == wanted.split()
+
+
+def test_run_with_a_video(cli, tmp_path):
+    model = str(write_seer(tmp_path))
+    shown = [Image.fromarray(pixels[:28, :28]) for pixels in (RED, BLUE, RED)]
+    (tmp_path / "frames").mkdir()
+    for number, each in enumerate(shown):
+        each.save(tmp_path / "frames" / f"{number}.png")
+    shown[0].save(
+        tmp_path / "a.webp", lossless=True, save_all=True, append_images=shown[1:], duration=250
+    )
+    words = ("--temperature", "0", "--num-predict", "5", "--kv", "f32", *CPU)
+    found = [
+        cli("run", model, "the in", "--video", str(tmp_path / name), "--fps", "4", *words)
+        for name in ("frames", "a.webp")
+    ]
+    with wb.load(model, device="cpu", kv_dtype="f32") as opened:
+        frames = [pixels[:28, :28] for pixels in (RED, BLUE, RED)]
+        parts = [{"type": "video", "video": frames, "fps": 4}, {"type": "text", "text": "the in"}]
+        message = {"role": "user", "content": parts}
+        wanted = opened.chat([message], options={"temperature": 0}, num_predict=5)
+    for done in found:
+        assert (done.code, done.out.split()) == (0, wanted.split()), done.err
+    red = str(tmp_path / "frames" / "0.png")
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "a.mp4").write_bytes(b"\0\0\0\x18ftypmp42" * 9)
+    for more, said in (
+        (("--video", str(tmp_path / "no")), "no such file or folder"),
+        (("--video", str(tmp_path / "empty")), "has no pictures, needs .png"),
+        (("--video", str(tmp_path / "a.mp4")), "make a folder of frames"),
+        (("--fps", "2"), "--fps: requires --video"),
+        (("--video", red, "--raw"), "--video: needs a chat template"),
+    ):
+        done = cli("run", model, "the in", *more, *words)
+        assert done.code, more
+        assert said in " ".join(done.err.split()), more
 
 
 def test_errors_name_what_is_missing(cli, folder):

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from PIL import Image
 
 import wgpu_backend as wb
 from tests.builders import tiny_model
@@ -202,16 +203,20 @@ def test_chat_with_parts_and_with_a_list(model):
         assert made == model.tokenizer.decode(wanted)
 
 
-def test_chat_with_a_video(folder, tmp_path):
+def write_seer(folder):
     """Qwen2-VL's tower, with a language model that has no axes of positions."""
-    shutil.copy(folder / "model.gguf", tmp_path / "model.gguf")
+    tiny_model(folder / "model.gguf")
     weights = qwen_weights(2)
     weights["mm.2.weight"] = np.resize(weights["mm.2.weight"], (64, 4 * Q_WIDTH))
     weights["mm.2.bias"] = np.zeros(64)
     keys = {**QWEN_KEYS[2], "vision.projection_dim": 64, "vision.video_min_pixels": 28 * 28}
-    write_mmproj(tmp_path / "mmproj.gguf", keys, weights)
+    write_mmproj(folder / "mmproj.gguf", keys, weights)
+    return folder / "model.gguf"
+
+
+def test_chat_with_a_video(tmp_path):
     still = np.zeros((28, 28, 3), np.uint8)
-    with wb.load(tmp_path / "model.gguf", device="cpu", kv_dtype="f32") as loaded:
+    with wb.load(write_seer(tmp_path), device="cpu", kv_dtype="f32") as loaded:
 
         def ask(**part):
             made = {"type": "video", **part}
@@ -225,8 +230,15 @@ def test_chat_with_a_video(folder, tmp_path):
         assert ask(video=[still, RED[:28, :28], still], fps=1.5) - before == rows
         with pytest.raises(MediaError, match="frame 1 has 40 x 30 pixels, frame 0 has 28 x 28"):
             ask(video=[still, BLUE])
-        with pytest.raises(MediaError, match="video: str, needs a list of pictures"):
+        with pytest.raises(MediaError, match=r"a\.mp4: No such file"):
             ask(video="a.mp4")
+        # Two frames of half a second each, of which four are taken.
+        shown = [Image.fromarray(each) for each in (still, RED[:28, :28])]
+        shown[0].save(tmp_path / "a.png", save_all=True, append_images=shown[1:], duration=500)
+        four = ask(video=[still, still, RED[:28, :28], RED[:28, :28]], fps=4)
+        assert ask(video=tmp_path / "a.png", fps=4) == four
+        # The same digest: no token of the prompt but the last was computed again.
+        assert loaded.stats.prompt_tokens == 1
         with pytest.raises(OptionError, match="fps: 'fast'"):
             ask(video=[still], fps="fast")
 

@@ -3,13 +3,16 @@
 Recorded by `tests/data/make_videos.py` with transformers 5.24.
 """
 
+import io
 import json
+import math
 import re
 from functools import cache
 from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from tests.data.tower_weights import frames, picture
 from tests.models.test_recorded_towers import PLAIN
@@ -18,6 +21,7 @@ from tests.models.towers import open_recorded, open_tower, rows, write_mmproj
 from wgpu_backend.engine.media import MARKER, STAND_IN, Illustrations, Inserted, Placed, Run, place
 from wgpu_backend.engine.towers import _check_fps
 from wgpu_backend.errors import MediaError, OptionError
+from wgpu_backend.files.media import pictures
 from wgpu_backend.files.media.pictures import MAX_FRAMES, read_frames
 from wgpu_backend.nn.tower import Rows
 from wgpu_backend.testing import nmse
@@ -144,10 +148,70 @@ def test_a_video_and_a_picture_of_a_conversation(name, tmp_path):
         assert alone.tokens == whole_prompt.tokens
 
 
+COLOURS = [(250, 10, 10), (10, 250, 10), (10, 10, 250), (250, 250, 10), (90, 10, 90), (0, 0, 0)]
+
+
+def animation(kind, milliseconds, size=(28, 28)):
+    """An animation with one colour for each frame, shown so long."""
+    shown = [Image.new("RGB", size, COLOURS[i % len(COLOURS)]) for i in range(len(milliseconds))]
+    file = io.BytesIO()
+    more = {"lossless": True} if kind == "WEBP" else {}
+    shown[0].save(
+        file, kind, save_all=True, append_images=shown[1:], duration=milliseconds, loop=0, **more
+    )
+    return file.getvalue()
+
+
+@pytest.mark.parametrize("kind", ["GIF", "WEBP", "PNG"])
+@pytest.mark.parametrize("fps", [1.0, 2.0, 7.0, 10.0])
+def test_an_animation_is_sampled_at_equal_intervals(kind, fps, tmp_path):
+    milliseconds = [100, 300, 50, 20, 530, 40]
+    data = animation(kind, milliseconds)
+    ends = np.cumsum(milliseconds) / 1000
+    # The frame that is shown at each time before the end.
+    times = np.arange(math.ceil(ends[-1] * fps - 1e-9)) / fps
+    wanted = [COLOURS[i] for i in np.searchsorted(ends, times + 1e-9, side="right")]
+    path = tmp_path / "a"
+    path.write_bytes(data)
+    for source in (data, path, str(path)):
+        found = read_frames(source, fps)
+        assert [tuple(frame[0, 0]) for frame in found] == wanted
+        assert {frame.shape for frame in found} == {(28, 28, 3)}
+
+
+def test_a_still_picture_is_one_frame_and_a_folder_its_pictures(tmp_path):
+    still = io.BytesIO()
+    Image.new("RGB", (9, 7), COLOURS[1]).save(still, "PNG")
+    assert np.array_equal(read_frames(still.getvalue()), np.full((1, 7, 9, 3), COLOURS[1]))
+    for name, colour in zip(("2.png", "1.PNG", "10.png"), COLOURS, strict=False):
+        Image.new("RGB", (9, 7), colour).save(tmp_path / name)
+    (tmp_path / "notes.txt").write_text("no picture")
+    found = [tuple(frame[0, 0]) for frame in read_frames(tmp_path)]
+    assert found == [COLOURS[1], COLOURS[2], COLOURS[0]]
+
+
+def test_animations_have_limits(monkeypatch):
+    assert len(read_frames(animation("GIF", [1000] * 6), 128.0)) == MAX_FRAMES
+    with pytest.raises(MediaError, match="more than 768 frames at 129 a second; use a smaller"):
+        read_frames(animation("GIF", [1000] * 6), 129.0)
+    monkeypatch.setattr(pictures, "MAX_DECODED_PIXELS", 4 * 28 * 28)
+    with pytest.raises(MediaError, match="more than 4 frames of 28 x 28 pixels"):
+        read_frames(animation("WEBP", [10] * 6), 1.0)
+    monkeypatch.setattr(pictures, "MAX_FRAME_PIXELS", 3 * 28 * 28)
+    with pytest.raises(MediaError, match="4 frames of 28 x 28 pixels, at most 2352"):
+        read_frames(animation("GIF", [100] * 4), 10.0)
+
+
 def test_bad_videos(tmp_path):
     small = [picture(28, 28)] * 2
     for wrong, message in (
-        ("a.mp4", "video: str, needs a list of pictures"),
+        (5, "video: int, needs a list of pictures"),
+        ("a.mp4", "a.mp4: No such file"),
+        ("a\0.gif", "null"),
+        (tmp_path, "has no pictures"),
+        (b"", "video of 0 bytes: not an animated GIF"),
+        (b"\0\0\0\x18ftypmp42" * 9, "make a folder of frames"),
+        (animation("GIF", [100] * 9)[:300], "damaged animation"),
         ([], f"0 frames, needs 1 to {MAX_FRAMES}"),
         (small * 400, "800 frames"),
         ([*small, picture(28, 30)], "frame 2 has 30 x 28 pixels, frame 0 has 28 x 28"),

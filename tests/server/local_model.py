@@ -3,7 +3,6 @@
 from pathlib import Path
 
 from wgpu_backend.engine.batching.engine import Engine
-from wgpu_backend.engine.media import Part
 from wgpu_backend.server.worker.process import restore_slot, save_slot
 
 
@@ -33,8 +32,8 @@ class LocalModel:
     def takes(self):
         return self._model.towers.modalities
 
-    def prepare(self, kind, data):
-        return self._model.towers.prepare(Part(kind, data))
+    def prepare(self, part):
+        return self._model.towers.prepare(part)
 
     def set_lora_scales(self, scales):
         files = [path for path, _ in self._model.adapters.loras]

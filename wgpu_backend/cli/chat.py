@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import cast
 
 from wgpu_backend.cli.console import note
 from wgpu_backend.cli.failures import brief
@@ -66,6 +67,10 @@ class Chat:
         Leave reasoning out of the output.
     images : list of str
         Files of pictures that the next prompt is about.
+    videos : list of str
+        Animations, and folders of frames, that the next prompt is about.
+    fps : float or None
+        Frames in a second of these; None for the usual number.
     """
 
     model: LanguageModel | ServedModel
@@ -88,6 +93,8 @@ class Chat:
     chosen: set[str] = field(default_factory=set[str])
     hides_thinking: bool = False
     images: list[str] = field(default_factory=list[str])
+    videos: list[str] = field(default_factory=list[str])
+    fps: float | None = None
 
     @property
     def uses_template(self) -> bool:
@@ -142,8 +149,13 @@ class Chat:
     def _make_message(self, prompt: str) -> Message:
         """Return the message of a prompt, with its pictures; they belong to this prompt alone."""
         images, self.images = self.images, []
+        videos, self.videos = self.videos, []
         shown = {"images": [Path(image).read_bytes() for image in images]} if images else {}
-        return {"role": "user", "content": prompt, **shown}
+        if not videos:
+            return {"role": "user", "content": prompt, **shown}
+        rate = {} if self.fps is None else {"fps": self.fps}
+        parts = [{"type": "video", "video": _read_video(Path(each)), **rate} for each in videos]
+        return {"role": "user", "content": [*parts, {"type": "text", "text": prompt}], **shown}
 
     def _print(self, parts: Iterator[Part]) -> Reply:
         texts: list[str] = []
@@ -172,7 +184,7 @@ class Chat:
         template = self._template or ""
         if not thinks(template):
             return None
-        texts = [{k: v for k, v in each.items() if k != "images"} for each in messages]
+        texts = [{"role": each["role"], "content": get_text(each)} for each in messages]
         ids = model.prompter.chat(texts, chat_template_kwargs=self._make_thinking_variables())
         # Some templates end in the tag that opens the reasoning.
         tail = model.tokenizer.decode(ids[-_TAIL:], skip_special=False)
@@ -196,6 +208,11 @@ class Chat:
         if isinstance(self.model, ServedModel):
             return self._print(self.model.continue_text(prompt, self._list_chosen(), self.grammar))
         images, self.images = self.images, []
+        if self.videos:
+            raise OptionError(
+                "--video: needs a chat template, which writes the place of a video; it works "
+                "neither with --raw nor for a model without one"
+            )
         pieces = self.model.generate(
             prompt,
             stream=True,
@@ -256,6 +273,25 @@ class Chat:
         else:
             self.options = replace(self.options, **{name: value})
         self.chosen.add(name)
+
+
+def get_text(message: Message) -> str:
+    """Return the text of a message, without its pictures and videos."""
+    content = message["content"]
+    if not isinstance(content, list):
+        return str(content)
+    parts = cast("list[Message]", content)
+    return "".join(str(part["text"]) for part in parts if part["type"] == "text")
+
+
+def _read_video(path: Path) -> bytes | list[bytes]:
+    """Return the bytes of an animation, or of the pictures of a folder."""
+    # Imported here: Pillow takes time, and few chats need it.
+    from wgpu_backend.files.media.pictures import list_pictures
+
+    if path.is_dir():
+        return [each.read_bytes() for each in list_pictures(path)]
+    return path.read_bytes()
 
 
 # A path that ends like a picture's: quoted, or with escaped spaces.

@@ -49,6 +49,10 @@ class RunOptions:
         Load the model here even if a server runs.
     images : tuple of str
         Files of pictures that the first prompt is about.
+    videos : tuple of str
+        Animations, and folders of frames, that it is about.
+    fps : float or None
+        Frames in a second of these; None for the usual number.
     """
 
     system: str = ""
@@ -64,6 +68,8 @@ class RunOptions:
     keep_alive: str | None = None
     local: bool = False
     images: tuple[str, ...] = ()
+    videos: tuple[str, ...] = ()
+    fps: float | None = None
 
     def begin(self, chat: Chat) -> None:
         """Apply the options to a conversation, and restart it."""
@@ -75,6 +81,7 @@ class RunOptions:
         chat.system, chat.grammar, chat.raw = self.system, self.grammar, self.raw
         chat.messages, chat.warned = list(self.messages), False
         chat.chosen, chat.images = set(self.parameters), [*self.images]
+        chat.videos, chat.fps = [*self.videos], self.fps
         chat.think, chat.hides_thinking, chat.wraps = self.think, self.hides_thinking, self.wraps
 
 
@@ -183,7 +190,7 @@ def find_on_server(name: str, options: RunOptions, settings: ModelSettings) -> S
     # Ollama's API has `format`, a JSON schema, and no grammars.
     grammar = options.grammar is None or options.grammar.kind == "json_schema"
     own = exists(name) or name in BUNDLED
-    if options.local or options.images or not plain or not grammar or own:
+    if options.local or options.images or options.videos or not plain or not grammar or own:
         return None
     return find_served(name, options.keep_alive, settings.num_ctx)
 

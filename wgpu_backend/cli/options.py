@@ -216,6 +216,17 @@ def _require_images(images: list[str] | None) -> list[str] | None:
     return images
 
 
+def _require_videos(videos: list[str] | None) -> list[str] | None:
+    """Check that videos are files or folders before a model is loaded for them."""
+    for video in videos or ():
+        try:
+            if not Path(video).is_dir():
+                require_file(Path(video))
+        except (FileNotFoundError, ValueError):
+            raise UsageError(f"--video: {brief(video)}: no such file or folder") from None
+    return videos
+
+
 def _require_tower(path: Path | None) -> Path | None:
     if path is not None and not exists(str(path / "config.json")):
         try:
@@ -242,6 +253,19 @@ Images = Annotated[
         callback=_require_images,
         help="Picture; may be given several times.",
     ),
+]
+Videos = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--video",
+        metavar="FILE",
+        callback=_require_videos,
+        help="Video: a folder of pictures, or an animated GIF, WebP or PNG; may be given often.",
+    ),
+]
+FramesPerSecond = Annotated[
+    float | None,
+    typer.Option("--fps", metavar="X", min=0.001, help="Frames in a second of --video, usually 2."),
 ]
 Loras = Annotated[
     list[Path] | None,

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from wgpu_backend.cli.chat import Chat
+from wgpu_backend.cli.chat import Chat, get_text
 from wgpu_backend.cli.console import print_facts, print_table, print_text, remark
 from wgpu_backend.cli.formats import make_grammar
 from wgpu_backend.cli.history import make_history_file
@@ -151,7 +151,7 @@ def _save_chat(chat: Chat, name: str) -> str:
         _list_chosen(chat),
         # An empty text removes the system message that the base model has in the store.
         system=chat.system or (None if is_file else ""),
-        messages=[(str(each["role"]), str(each["content"])) for each in chat.messages],
+        messages=[(str(each["role"]), get_text(each)) for each in chat.messages],
     )
     parsed = ModelName.parse(name)
     create(open_store(), parsed, modelfile, Path())

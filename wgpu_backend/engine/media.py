@@ -369,7 +369,7 @@ class Part:
     kind : str
         ``image``, ``audio`` or ``video``.
     source : object
-        A path, bytes or an array; of a video, a list of them.
+        A path, bytes or an array; of a video, a list of them, or an animation.
     fps : object
         Frames in a second of a video.
     """

@@ -402,7 +402,8 @@ class Towers:
         tower = self.get("image" if part.kind == "video" else part.kind)
         source: Any = part.source
         if part.kind == "video":
-            return tower.prepare_video(read_frames(source), _check_fps(part.fps)), tower
+            fps = _check_fps(part.fps)
+            return tower.prepare_video(read_frames(source, fps), fps), tower
         if part.kind == "image":
             return tower.prepare(read_picture(source)), tower
         return tower.prepare(load_sound(source)), tower

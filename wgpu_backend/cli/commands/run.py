@@ -20,8 +20,10 @@ from wgpu_backend.cli.failures import INTERRUPTED, UsageError
 from wgpu_backend.cli.names import NoSuchModel, find_model, split_model_and_prompt
 from wgpu_backend.cli.options import (
     HISTORY_VARIABLES,
+    FramesPerSecond,
     Images,
     ModelSettings,
+    Videos,
     with_answer_options,
     with_model_options,
 )
@@ -97,6 +99,8 @@ def run(
         ),
     ] = None,
     image: Images = None,
+    video: Videos = None,
+    fps: FramesPerSecond = None,
     local: Annotated[
         bool, typer.Option("--local", help="Load the model here even if a server runs.")
     ] = False,
@@ -108,8 +112,8 @@ def run(
 
     Text piped to stdin comes before the prompt. If `wgpu-backend serve` runs and has the model,
     the server answers, so that the model is not loaded twice. With --local, or with options of
-    the device or of loading, the model is loaded here. So it is with --image, for pictures that
-    the prompt is about.
+    the device or of loading, the model is loaded here. So it is with --image and --video,
+    for pictures and videos that the prompt is about.
     """
     from wgpu_backend.cli.chat_model import ChatModel, RunOptions
     from wgpu_backend.cli.formats import make_grammar
@@ -128,6 +132,8 @@ def run(
         keep_alive=keep_alive,
         local=local,
         images=tuple(image or ()),
+        videos=tuple(video or ()),
+        fps=fps,
     )
     settings = replace(settings, verbose=verbose)
     name, prompt = _find_model_and_prompt((model, prompt), options, settings, insecure=insecure)
@@ -136,6 +142,8 @@ def run(
         raise UsageError("run: --json needs a prompt")
     if prompt is not None and not (prompt if raw else prompt.strip()):
         raise UsageError("run: the prompt is empty; leave it out to chat")
+    if fps is not None and not video:
+        raise UsageError("--fps: requires --video")
     begin = time.perf_counter()
     with ChatModel(name, options, settings) as opened:
         load_seconds = time.perf_counter() - begin

@@ -6,6 +6,7 @@ Only the first frame of an animation is read. Transparent pictures get a white b
 from __future__ import annotations
 
 import io
+import math
 import os
 import warnings
 from collections.abc import Sequence
@@ -28,6 +29,12 @@ MAX_FRAMES = 768
 """The most frames of a video: as many as Qwen's processors sample."""
 MAX_FRAME_PIXELS = 1 << 28
 """The most pixels of a video: in RGB they take 800 MB."""
+MAX_DECODED_PIXELS = 1 << 30
+"""The most pixels of an animation's frames, sampled or not: they take some ten seconds."""
+_ANIMATIONS = ("GIF", "WEBP", "PNG")
+_SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".tif", ".tiff")
+# Milliseconds.
+_NO_DURATION = 100.0
 _WHITE = (255, 255, 255)
 
 
@@ -88,28 +95,45 @@ def read_pixels(source: Source) -> NDArray[np.uint8]:
     return np.asarray(load_picture(source))
 
 
-def read_frames(sources: object) -> list[NDArray[np.uint8]]:
-    """Return the frames of a video that is a list of pictures: (height, width, 3) each.
+def read_frames(source: object, fps: float = 2.0) -> list[NDArray[np.uint8]]:
+    """Return the frames of a video: (height, width, 3) each.
 
     Parameters
     ----------
-    sources : sequence of what `load_picture` takes, or (frames, height, width, 3)
+    source : sequence of what `load_picture` takes, (frames, height, width, 3), path or bytes
+        Pictures; a folder of them, in the order of their names; or an animated GIF, WebP or PNG.
+    fps : float
+        Frames in a second, at which an animation is sampled from its first frame on. Of a list,
+        all pictures are taken.
 
     Raises
     ------
     MediaError
-        It is no list, it is empty or too long, its pictures differ in size, or one cannot be read.
+        It is none of these, it is empty or too long, its pictures differ in size, or one cannot be
+        read.
     """
-    if not isinstance(sources, list | tuple | np.ndarray):
+    if isinstance(source, bytes):
+        return _sample_animation(f"video of {len(source)} bytes", source, fps)
+    if isinstance(source, str | os.PathLike):
+        name = os.fspath(cast("str | os.PathLike[str]", source))
+        try:
+            source = list_pictures(Path(name)) if Path(name).is_dir() else Path(name).read_bytes()
+        except OSError as error:
+            raise MediaError(f"{name}: {error.strerror or error}") from None
+        except ValueError as error:
+            raise MediaError(f"video {name[:80]!r}: {error}") from None
+        if isinstance(source, bytes):
+            return _sample_animation(name, source, fps)
+    if not isinstance(source, list | tuple | np.ndarray):
         raise MediaError(
-            f"video: {type(sources).__name__}, needs a list of pictures; decode a file to frames"
+            f"video: {type(source).__name__}, needs a list of pictures, their folder or a GIF"
         )
-    listed = cast("Sequence[Source]", sources)
+    listed = cast("Sequence[Source]", source)
     if not 0 < len(listed) <= MAX_FRAMES:
         raise MediaError(f"video: {len(listed)} frames, needs 1 to {MAX_FRAMES}; leave out some")
     frames: list[NDArray[np.uint8]] = []
-    for number, source in enumerate(listed):
-        frame = read_pixels(source)
+    for number, each in enumerate(listed):
+        frame = read_pixels(each)
         height, width = frame.shape[:2]
         if frames and frame.shape != frames[0].shape:
             first = frames[0].shape
@@ -117,12 +141,77 @@ def read_frames(sources: object) -> list[NDArray[np.uint8]]:
                 f"video: frame {number} has {width} x {height} pixels, frame 0 has {first[1]} x "
                 f"{first[0]}; needs frames of one size"
             )
-        if width * height * len(listed) > MAX_FRAME_PIXELS:
-            raise MediaError(
-                f"video: {len(listed)} frames of {width} x {height} pixels, at most "
-                f"{MAX_FRAME_PIXELS} pixels are read; make them smaller or fewer"
-            )
+        _require_frames(len(listed), (width, height))
         frames.append(frame)
+    return frames
+
+
+def list_pictures(folder: Path) -> list[Path]:
+    """Return the files of a folder with a picture's suffix, sorted by name.
+
+    Raises
+    ------
+    MediaError
+        There is none.
+    """
+    found = sorted(each for each in folder.iterdir() if each.suffix.lower() in _SUFFIXES)
+    if not found:
+        raise MediaError(f"{folder}: has no pictures, needs {', '.join(_SUFFIXES)}")
+    return found
+
+
+def _require_frames(count: int, size: tuple[int, int]) -> None:
+    """Raise if a video has too many pixels."""
+    if size[0] * size[1] * count > MAX_FRAME_PIXELS:
+        raise MediaError(
+            f"video: {count} frames of {size[0]} x {size[1]} pixels, at most "
+            f"{MAX_FRAME_PIXELS} pixels are read; make them smaller or fewer"
+        )
+
+
+def _sample_animation(name: str, data: bytes, fps: float) -> list[Any]:
+    """Return frames of an animation at equal intervals: those that are shown then."""
+    try:
+        with warnings.catch_warnings():
+            # Pillow warns about large images; the size is checked below.
+            warnings.simplefilter("ignore")
+            with Image.open(io.BytesIO(data), formats=_ANIMATIONS) as image:
+                return _sample(name, image, fps)
+    except MediaError:
+        raise
+    except Image.UnidentifiedImageError:
+        raise MediaError(
+            f"{name}: not an animated {', '.join(_ANIMATIONS)}; make a folder of frames, as "
+            "`ffmpeg -i FILE -vf fps=2 %04d.jpg` does"
+        ) from None
+    # Decoders raise many kinds of errors for damaged files.
+    except Exception as error:
+        raise MediaError(f"{name}: damaged animation: {str(error)[:120]}") from None
+
+
+def _sample(name: str, image: Image.Image, fps: float) -> list[Any]:
+    _require_size(name, image.size)
+    frames: list[Any] = []
+    seconds = 0.0
+    for number in range(getattr(image, "n_frames", 1)):
+        # Small files may have any number of large frames, most of which are not sampled.
+        if (number + 1) * image.width * image.height > MAX_DECODED_PIXELS:
+            raise MediaError(
+                f"{name}: more than {number} frames of {image.width} x {image.height} pixels, at "
+                f"most {MAX_DECODED_PIXELS} pixels are decoded; make it smaller or shorter"
+            )
+        image.seek(number)
+        image.load()
+        # In milliseconds. Browsers show frames of no duration so long.
+        seconds += (float(image.info.get("duration") or 0) or _NO_DURATION) / 1e3
+        count = max(math.ceil(seconds * fps - 1e-9), 1) - len(frames)
+        if len(frames) + count > MAX_FRAMES:
+            raise MediaError(
+                f"{name}: more than {MAX_FRAMES} frames at {fps:g} a second; use a smaller fps"
+            )
+        if count > 0:
+            _require_frames(len(frames) + count, image.size)
+            frames += [np.asarray(_convert(image, "RGB"))] * count
     return frames
 
 

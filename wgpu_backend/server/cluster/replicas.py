@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from wgpu_backend.engine.batching.generation import Generation, Mailbox, Waiter
 from wgpu_backend.engine.batching.request import Request
 from wgpu_backend.engine.batching.results import EngineStatus, Event
-from wgpu_backend.engine.media import Prepared
+from wgpu_backend.engine.media import Part, Prepared
 from wgpu_backend.errors import BackendError, DeviceLost, QueueFull, WorkerLost
 from wgpu_backend.server.worker.remote import WorkerEngine, WorkerModel
 
@@ -428,10 +428,10 @@ class ClusterModel:
             if each.is_up and each.model is not None:
                 each.model.set_lora_scales(scales)
 
-    def prepare(self, kind: str, data: bytes) -> Prepared:
+    def prepare(self, part: Part) -> Prepared:
         """Prepare a picture or sound on one replica, which then gets its request."""
         replica, model = self._any()
-        made = model.prepare(kind, data)
+        made = model.prepare(part)
         if self._engine is not None:
             self._engine.note_media(made[0].digest, replica)
         return made

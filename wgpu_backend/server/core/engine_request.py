@@ -266,13 +266,13 @@ def _prepare(loaded: Loaded, media: Sequence[Part], optional: int = 0) -> list[P
     """
     model = loaded.model
     for part in media:
-        if part.kind not in model.takes:
-            what = {"image": "images", "audio": "audio"}[part.kind]
+        if ("image" if part.kind == "video" else part.kind) not in model.takes:
+            what = "images" if part.kind == "image" else part.kind
             why = "it has no tower for them" if model.takes else "it reads text alone"
             raise RequestError(400, f'"{loaded.stored.entry.name}" does not support {what}: {why}')
     found: list[Prepared] = []
     for part in media:
-        found.append(model.prepare(part.kind, cast("bytes", part.source)))
+        found.append(model.prepare(part))
         # Before the next one is read, which takes time and memory.
         if (rows := sum(each.rows for each, _ in found[optional:])) > model.num_ctx:
             raise ContextFull(
@@ -291,9 +291,7 @@ def _render(
     """Return the prompt of a conversation."""
     prompter = loaded.model.prompter
     kwargs = make_template_variables(loaded.defaults, request, think, get_template(loaded))
-    # A list of pictures as a video has no form in any API.
-    kinds = [kind for kind in PART_KINDS if kind != "video"]
-    given = prompter.check_messages(conversation([*(request.messages or ())]), kinds)
+    given = prompter.check_messages(conversation([*(request.messages or ())]), PART_KINDS)
     shown = Illustrations(given)
     messages = shown.messages
     optional = len(shown.parts) - shown.count(messages[-1:]) if request.truncate else 0

@@ -23,6 +23,8 @@ MessageContent = str | list[dict[str, Any]]
 """Content of a message: a text, or parts where it has a picture or a sound."""
 Message = dict[str, Any]
 _URL = re.compile(r"\s*[A-Za-z][A-Za-z0-9+.-]*://")
+# Parts whose data may be fetched.
+_REMOTE = ("image", "video")
 # First bytes of sound files: WAV, FLAC, MP3 with a tag, Ogg.
 _SOUNDS = (b"RIFF", b"fLaC", b"ID3", b"OggS", b"\xff\xfb", b"\xff\xf3")
 
@@ -78,8 +80,35 @@ def make_part(where: str, kind: str, text: object) -> dict[str, Any]:
     return {"type": kind, kind: decode_base64(where, text)}
 
 
+def make_video(where: str, source: object, fps: object = None) -> dict[str, Any]:
+    """Return a part of a message with a video; raises like `decode_base64`.
+
+    Parameters
+    ----------
+    source : str or list of str
+        An animation; or pictures, as a list or as vLLM's ``data:video/jpeg;base64,…,…``. Each may
+        be a URL like those of `make_part`.
+    fps : object
+        Frames in a second; None for the default.
+    """
+    allowed = get_record().remote is not None
+
+    def read(each: object) -> bytes | RemoteFile:
+        if allowed and isinstance(each, str) and _is_url(each):
+            return RemoteFile(where, each)
+        return decode_base64(where, each)
+
+    if isinstance(source, str) and source.startswith("data:"):
+        head, *pieces = source.split(",")
+        if len(pieces) > 1 or head == "data:video/jpeg;base64":
+            source = [f"{head},{piece}" for piece in pieces]
+    listed = isinstance(source, list)
+    found = [read(each) for each in cast("list[object]", source)] if listed else read(source)
+    return {"type": "video", "video": found, **({} if fps is None else {"fps": fps})}
+
+
 async def fetch_remote_parts(loaded: Loaded, request: CompletionRequest) -> CompletionRequest:
-    """Return a request whose pictures at URLs are fetched, unless its model takes none.
+    """Return a request whose pictures and videos at URLs are fetched, unless its model takes none.
 
     Raises
     ------
@@ -102,9 +131,12 @@ def _list_parts(message: Mapping[str, Any]) -> list[object]:
 
 
 def _list_remote(messages: Sequence[Mapping[str, Any]]) -> list[RemoteFile]:
-    parts = [part for message in messages for part in _list_parts(message)]
-    sources = [cast("Message", part).get("image") for part in parts if isinstance(part, dict)]
-    return [source for source in sources if isinstance(source, RemoteFile)]
+    found: list[object] = []
+    for part in (part for message in messages for part in _list_parts(message)):
+        for kind in _REMOTE if isinstance(part, dict) else ():
+            source = cast("Message", part).get(kind)
+            found += cast("list[object]", source) if isinstance(source, list) else [source]
+    return [source for source in found if isinstance(source, RemoteFile)]
 
 
 def _replace_remote(
@@ -112,12 +144,15 @@ def _replace_remote(
 ) -> Mapping[str, Any]:
     if not _list_remote([message]):
         return message
-    parts = [cast("Message", part) for part in _list_parts(message)]
+
+    def replace_one(source: object) -> object:
+        if isinstance(source, list):
+            return [replace_one(each) for each in cast("list[object]", source)]
+        return found[source] if isinstance(source, RemoteFile) else source
+
     made = [
-        {**part, "image": found[part["image"]]}
-        if isinstance(part.get("image"), RemoteFile)
-        else part
-        for part in parts
+        {key: replace_one(value) if key in _REMOTE else value for key, value in part.items()}
+        for part in cast("list[Message]", _list_parts(message))
     ]
     return {**message, "content": made}
 

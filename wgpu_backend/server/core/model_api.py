@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from wgpu_backend.engine.batching.generation import Generation
 from wgpu_backend.engine.batching.request import Request
 from wgpu_backend.engine.batching.results import EngineStatus
-from wgpu_backend.engine.media import Prepared
+from wgpu_backend.engine.media import Part, Prepared
 from wgpu_backend.engine.prompt import Prompter
 from wgpu_backend.errors import BackendError
 from wgpu_backend.files.gguf.config import Config
@@ -104,7 +104,7 @@ class ModelInterface(Protocol):
         """Change the scales of its LoRA adapters, in the order of `loras`."""
         ...
 
-    def prepare(self, kind: str, data: bytes) -> Prepared:
+    def prepare(self, part: Part) -> Prepared:
         """Read and prepare the bytes of a picture or sound for the model's tower."""
         ...
 

@@ -6,17 +6,17 @@ learns where their rows stand, and sends back where it put them. Pixels cross th
 
 from __future__ import annotations
 
-from base64 import b64encode
+from base64 import b64decode, b64encode
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
-from wgpu_backend.engine.media import Placed, Prepared, Run, TowerRules
+from wgpu_backend.engine.media import Part, Placed, Prepared, Run, TowerRules
 from wgpu_backend.errors import QueueFull
 from wgpu_backend.nn.tower import Media, Rows, Tower
 
 Message = dict[str, Any]
 PlacedPlain = tuple[str, list[list[Any]]]
-"""A digest, and of each run: start, first row, count of rows, and their grid."""
+"""A digest, and of each run: start, first row, count of rows, their grid and its step."""
 # Host memory of a worker for what was prepared and not yet submitted.
 _MOST_NBYTES = 512 << 20
 
@@ -42,8 +42,10 @@ class PreparedMedia:
         return {
             "digest": digest,
             "layout": [
-                part if isinstance(part, str) else [part.count, part.grid] for part in media.layout
+                part if isinstance(part, str) else [part.count, part.grid, part.step]
+                for part in media.layout
             ],
+            "markers": [*media.markers],
             "rules": [tower.placeholder, tower.around, tower.is_causal],
         }
 
@@ -72,8 +74,13 @@ class PreparedMedia:
 
 
 def _parse_run(plain: Sequence[Any]) -> Run:
-    start, first, count, grid = plain
-    return Run(start, first, Rows(count, _parse_grid(grid)))
+    start, first, *rows = plain
+    return Run(start, first, _parse_rows(rows))
+
+
+def _parse_rows(plain: Sequence[Any]) -> Rows:
+    count, grid, step = plain
+    return Rows(count, _parse_grid(grid), step)
 
 
 def _parse_grid(plain: Sequence[int] | None) -> tuple[int, int, int] | None:
@@ -83,16 +90,26 @@ def _parse_grid(plain: Sequence[int] | None) -> tuple[int, int, int] | None:
     return time, height, width
 
 
-def ask_prepared(ask: Callable[..., tuple[Message, bytes]], kind: str, data: bytes) -> Prepared:
-    """Let a worker prepare a picture or sound, and return it without the tower's inputs."""
-    [found, _] = ask("prepare", kind=kind, data=b64encode(data).decode())
-    layout = [
-        part if isinstance(part, str) else Rows(part[0], _parse_grid(part[1]))
-        for part in found["layout"]
-    ]
+def ask_prepared(ask: Callable[..., tuple[Message, bytes]], part: Part) -> Prepared:
+    """Let a worker prepare a picture, a sound or a video, and return it without tower's inputs."""
+    source = cast("bytes | Sequence[bytes]", part.source)
+    data = (
+        b64encode(source).decode()
+        if isinstance(source, bytes)
+        else [b64encode(each).decode() for each in source]
+    )
+    [found, _] = ask("prepare", kind=part.kind, data=data, fps=part.fps)
+    layout = [each if isinstance(each, str) else _parse_rows(each) for each in found["layout"]]
     placeholder, around, is_causal = found["rules"]
     rules = TowerRules(placeholder, (around[0], around[1]), is_causal)
-    return Media({}, layout, bytes.fromhex(found["digest"])), rules
+    return Media({}, layout, bytes.fromhex(found["digest"]), (*found["markers"],)), rules
+
+
+def parse_part(message: Message) -> Part:
+    """Return what `ask_prepared` sent."""
+    data = message["data"]
+    source = b64decode(data) if isinstance(data, str) else [b64decode(each) for each in data]
+    return Part(message["kind"], source, message["fps"])
 
 
 def list_placed(placed: Sequence[Placed]) -> list[PlacedPlain]:
@@ -100,7 +117,10 @@ def list_placed(placed: Sequence[Placed]) -> list[PlacedPlain]:
     return [
         (
             each.media.digest.hex(),
-            [[run.start, run.first, run.rows.count, run.rows.grid] for run in each.runs],
+            [
+                [run.start, run.first, run.rows.count, run.rows.grid, run.rows.step]
+                for run in each.runs
+            ],
         )
         for each in placed
     ]

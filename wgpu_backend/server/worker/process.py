@@ -29,7 +29,6 @@ from wgpu_backend.engine.batching.generation import Generation
 from wgpu_backend.engine.batching.request import Request
 from wgpu_backend.engine.language_model import LanguageModel
 from wgpu_backend.engine.loading import load
-from wgpu_backend.engine.media import Part
 from wgpu_backend.errors import (
     BackendError,
     DeviceError,
@@ -51,7 +50,7 @@ from wgpu_backend.ops.plugins import import_file
 from wgpu_backend.server.cluster.stages import open_stage
 from wgpu_backend.server.worker.event_sender import EventSender, ForwardingMailbox, connect
 from wgpu_backend.server.worker.frames import Message, read_message
-from wgpu_backend.server.worker.media_messages import PlacedPlain, PreparedMedia
+from wgpu_backend.server.worker.media_messages import PlacedPlain, PreparedMedia, parse_part
 from wgpu_backend.server.worker.messages import (
     NGRAM,
     LoadSpec,
@@ -329,8 +328,7 @@ class Service:
         return _encode_array(np.asarray(self._model.rerank(message["query"], message["texts"])))
 
     def _prepare(self, message: Message) -> Reply:
-        part = Part(message["kind"], b64decode(message["data"]))
-        return self._prepared.add(*self._model.towers.prepare(part)), b""
+        return self._prepared.add(*self._model.towers.prepare(parse_part(message))), b""
 
     def _inspect(self, message: Message) -> Reply:
         return {"found": self._model.inspect(message["what"], message["given"])}, b""

@@ -15,7 +15,7 @@ from wgpu_backend.engine.batching.generation import Generation, Mailbox
 from wgpu_backend.engine.batching.intake import Intake
 from wgpu_backend.engine.batching.request import Request
 from wgpu_backend.engine.batching.results import EngineStatus
-from wgpu_backend.engine.media import Prepared
+from wgpu_backend.engine.media import Part, Prepared
 from wgpu_backend.engine.prompt import Prompter
 from wgpu_backend.errors import BackendError, DeviceLost, OutOfMemory
 from wgpu_backend.files.gguf.config import Config
@@ -182,9 +182,9 @@ class WorkerModel:
         """Change the scales of the LoRA adapters, and wait for the worker to apply them."""
         self._client.ask("scale", scales=[*scales])
 
-    def prepare(self, kind: str, data: bytes) -> Prepared:
-        """Prepare the bytes of a picture or sound; waits. As `Towers.prepare`."""
-        return ask_prepared(self._client.ask, kind, data)
+    def prepare(self, part: Part) -> Prepared:
+        """Prepare the bytes of a picture, a sound or a video; waits. As `Towers.prepare`."""
+        return ask_prepared(self._client.ask, part)
 
     def inspect(self, what: str, given: Mapping[str, Any]) -> dict[str, Any]:
         """Wait for the parts of the model that the page shows; see `LanguageModel.inspect`."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-from wgpu_backend.server.core.media import join_parts, make_part
+from wgpu_backend.server.core.media import join_parts, make_part, make_video
 from wgpu_backend.server.core.request import RequestError
 from wgpu_backend.text.output_parsers.calls import decode_json
 
@@ -57,9 +57,23 @@ def _read_part(part: object) -> str | dict[str, Any]:
             found = given.get("input_audio")
             data = cast("dict[str, Any]", found).get("data") if isinstance(found, dict) else found
             return make_part("messages: input_audio", "audio", data)
+        case "video_url" | "input_video" | "video" if kind in given:
+            return read_video("messages", given, str(kind))
         case _:
-            needed = "text, image_url or input_audio"
+            needed = "text, image_url, video_url or input_audio"
             raise RequestError(400, f"messages: a part of type {str(kind)[:40]!r}, needs {needed}")
+
+
+def read_video(where: str, part: dict[str, Any], kind: str) -> dict[str, Any]:
+    """Return a part with a video.
+
+    The forms are ``video_url`` as in vLLM, llama-server's ``input_video``, and a list of pictures
+    as ``video``, as Qwen's servers have it. Each may have ``fps``.
+    """
+    given = part[kind]
+    fields = cast("dict[str, Any]", given if isinstance(given, dict) else {})
+    source = fields.get("url", fields.get("data")) if isinstance(given, dict) else given
+    return make_video(f"{where}: {kind}", source, part.get("fps", fields.get("fps")))
 
 
 def _convert_calls(calls: object) -> list[dict[str, Any]]:

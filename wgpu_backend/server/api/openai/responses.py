@@ -15,7 +15,7 @@ from starlette.responses import JSONResponse, Response
 from wgpu_backend.engine.batching.results import Finish, TokenLogprob
 from wgpu_backend.server.api import peer_fields
 from wgpu_backend.server.api.ollama.routes import format_logprobs
-from wgpu_backend.server.api.openai.messages import parse_arguments
+from wgpu_backend.server.api.openai.messages import parse_arguments, read_video
 from wgpu_backend.server.api.openai.schema import USUAL
 from wgpu_backend.server.core import schema
 from wgpu_backend.server.core.body import Fields
@@ -581,5 +581,7 @@ def _read_part(part: dict[str, Any], name: str, *, media: bool) -> str | dict[st
     if media and kind == "input_audio":
         sound = cast("dict[str, Any]", fields.get("input_audio", dict) or {})
         return make_part(f"input: {name}.input_audio", "audio", sound.get("data"))
-    needed = "input_text, input_image or input_audio" if media else "text"
+    if media and kind in ("input_video", "video_url") and kind in part:
+        return read_video(f"input: {name}", part, kind)
+    needed = "input_text, input_image, input_video or input_audio" if media else "text"
     raise RequestError(400, f"input: a part of type {kind[:40]!r}, needs {needed}")
