@@ -1,10 +1,11 @@
 import numpy as np
 import pytest
 
-from tests.ops.operands import FLOATS, LAYOUTS, tensor, weight_bytes
+from tests.ops.operands import FLOATS, LAYOUTS, tensor, weight, weight_bytes
 from wgpu_backend.dtypes import F16, F32, I32, Q4_0
 from wgpu_backend.errors import DTypeError, ShapeError
 from wgpu_backend.ml.context import Context
+from wgpu_backend.ml.numpy_executor import NumpyExecutor
 from wgpu_backend.testing import nmse
 
 ROUNDED = 1e-6  # activations rounded to f16 or to 16 bits
@@ -55,6 +56,20 @@ def test_a_block_matrix_may_stand_transposed(gpu, check, rng):
         lambda ctx: tensor(ctx, a) @ ctx.from_bytes(Q4_0, data, 9, 64).transpose(),
         limit=1e-10,
     )
+
+
+@pytest.mark.parametrize("rows", [8, 7])
+def test_a_weight_with_inputs_as_rows_is_copied_for_many_rows(rng, rows):
+    a, b = rng.standard_normal((rows, 64), "f4"), rng.standard_normal((64, 40), "f4")
+    executor = NumpyExecutor()
+    matrix = weight(executor, *b.shape, F32, b.tobytes())
+    with Context(executor) as ctx:
+        y = tensor(ctx, a).matmul(matrix)
+        recorded = ctx.record(y)
+        ops = [node.call.op.name for node, _ in recorded.plan.steps]
+        recorded.close()
+        np.testing.assert_allclose(y.numpy(), a @ b, atol=2e-5)
+    assert ops == (["contiguous", "linear"] if rows == 8 else ["matmul_strided"])
 
 
 def test_full_precision_is_what_every_product_has(gpu, rng):

@@ -5,7 +5,8 @@
 // @import lib/attention/plain_keys
 
 const ALIBI: bool = false;
-const BIASED: bool = false;
+const BIASED: bool = MASKED && !TRUTHS;
+const LARGEST_BIAS: f32 = 1e38;  // scores with it are numbers
 const LOWEST: f32 = -3.4028234e38;
 
 // Neighbouring tokens of one batch, and the positions that any of them sees.
@@ -61,7 +62,24 @@ fn query_factor(row: u32) -> f32 {
 }
 
 fn biased(score: f32, row: u32, kv_head: u32, position: u32) -> f32 {
-    return score;
+    if !BIASED {
+        return score;
+    }
+    return score + clamp(mask_at(row, kv_head, position), -LARGEST_BIAS, LARGEST_BIAS);
+}
+
+fn is_shown(row: u32, kv_head: u32, position: u32) -> bool {
+    if !MASKED {
+        return true;
+    }
+    return shows(mask_at(row, kv_head, position));
+}
+
+// The mask of a score; positions beyond the keys, which no row sees, have that of the last.
+fn mask_at(row: u32, kv_head: u32, position: u32) -> f32 {
+    let token = row / params.group;
+    let at = mask_of(token / params.tokens, head_of(row, kv_head), token % params.tokens);
+    return f32(mask_load(at + min(position, params.keys - 1u) * params.mask_strides.w));
 }
 
 fn sink_of(row: u32, kv_head: u32) -> f32 {

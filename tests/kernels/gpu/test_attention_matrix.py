@@ -8,7 +8,7 @@ import pytest
 from tests.ops.operands import tensor
 from tests.ops.test_attention import Case
 from tests.ops.test_attention_options import CAUSAL, built, last_of
-from wgpu_backend.dtypes import BF16, F16, F32, Q4_0, Q8_0
+from wgpu_backend.dtypes import BF16, BOOL, F16, F32, Q4_0, Q8_0
 from wgpu_backend.graph.capabilities import Capabilities, MatrixUnit
 from wgpu_backend.kernels import select
 from wgpu_backend.kernels.gpu.attention_matrix import MatrixTile
@@ -163,7 +163,8 @@ def attended(operands, dtype=F32, mask=None, **options):
     def build(ctx):
         q, k, v = operands
         rest = (tensor(ctx, k, dtype), tensor(ctx, v, dtype))
-        hidden = None if mask is None else tensor(ctx, mask)
+        kind = BOOL if mask is not None and mask.dtype == np.bool_ else F32
+        hidden = None if mask is None else tensor(ctx, mask, kind)
         splits = options.get("splits", 1)
         how = {"scale": 0.3, "matrix": True, **options}
         y = scaled_attention(tensor(ctx, q), *rest, hidden, **how)

@@ -5,15 +5,19 @@ import dataclasses
 import numpy as np
 import pytest
 
+from tests.kernels.gpu.test_attention_matrix import attended, plain, shader_of
+from tests.ops.operands import tensor
 from tests.ops.test_attention import Case
 from tests.ops.test_attention_options import CAUSAL, built, last_of
-from wgpu_backend.dtypes import F16, F32, Q4_0, Q8_0
-from wgpu_backend.graph.capabilities import Capabilities
+from wgpu_backend.device.wgsl.module import load
+from wgpu_backend.dtypes import BF16, BOOL, F16, F32, Q4_0, Q8_0
+from wgpu_backend.graph.capabilities import Capabilities, MatrixUnit
 from wgpu_backend.kernels import select
 from wgpu_backend.kernels.gpu.attention_tiles import LEAST_ROWS, SIZES, AttentionTile
 from wgpu_backend.kernels.gpu.subgroups import has_eight_lanes
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.numpy_executor import NumpyExecutor
+from wgpu_backend.ops.attention.dot_product import scaled_attention
 from wgpu_backend.ops.attention.paged import paged_attention, paged_attention_splits
 from wgpu_backend.ops.attention.splits import attention_merge, useful_splits
 from wgpu_backend.ops.op import fusions
@@ -110,8 +114,11 @@ def test_every_column_has_a_thread():
     for rows, keys, most in SIZES:
         for vec4s in range(1, most // 4 + 1):
             tile = AttentionTile(rows, keys, vec4s, vec4s)
-            assert tile.v_fours in (1, 2)
             assert tile.v_fours * tile.v_lanes >= vec4s
+            assert tile.v_lanes * rows == 128 * tile.v_rows
+            assert tile.v_rows * tile.v_fours <= 16
+            # Sums of 16 products at most are in each half of a pair.
+            assert tile.k_step <= 4
             assert tile.pitch >= 2 * tile.k_eights >= vec4s
             assert tile.k_eights % tile.k_step == tile.pitch % 2 == 0
 
@@ -249,3 +256,124 @@ def test_a_rule_takes_it_where_rounding_is_allowed(tiling, rng, monkeypatch):
 
     assert pairs(exact=False, dtype=F16) == pairs(exact=False, dtype=Q8_0, splits=3) == [True]
     assert pairs(exact=True, dtype=F16) == pairs(exact=False, dtype=F32) == [False]
+
+
+def over_plain_keys(operands, dtype=F32, mask=None, **options):
+    """Attention over plain keys with products in f16."""
+    how = {"matrix": False, "f16": True, "scale": operands[0].shape[-1] ** -0.5, **options}
+    return attended(operands, dtype, mask, **how)
+
+
+@pytest.mark.parametrize("cols", [40, 64, 72, 80, 128, 160, 256])
+def test_towers_and_pictures_take_it(rng, cols):
+    assert shader_of(over_plain_keys(plain(rng, cols=cols)), HARDWARE) == TILED
+
+
+def test_what_plain_keys_fall_back_from(rng):
+    def shader(device=HARDWARE, mask=None, f16=True, **how):
+        return shader_of(over_plain_keys(plain(rng, **how), mask=mask, f16=f16), device)
+
+    assert shader() == shader(heads=8, kv_heads=2, tokens=9) == TILED
+    assert shader(mask=np.zeros((40, 70), "f4")) == TILED
+    portable = {
+        shader(f16=False),
+        shader(cols=260),
+        shader(cols=33),
+        shader(tokens=32),
+        shader(keys=31),
+        shader(has(f16=False)),
+        shader(has(lanes=4)),
+        shader(has(few_registers=True)),
+        shader(has(max_workgroup_invocations=64)),
+    }
+    assert portable == {""}
+
+
+@pytest.mark.parametrize("exact", [False, True])
+def test_rounding_over_plain_keys_is_what_a_rule_allows(rng, exact):
+    executor = NumpyExecutor(HARDWARE)
+    executor.rules = fusions(["scaled_attention_tiles"], exact=exact)
+    with Context(executor) as ctx:
+        recorded = ctx.record(over_plain_keys(plain(rng), f16=False)(ctx))
+        found = [node.call.kwargs["f16"] for node, _ in recorded.plan.steps]
+        recorded.close()
+    assert found == [not exact]
+
+
+@pytest.mark.gpu
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("how", "dtype", "options"),
+    [
+        ({"cols": 40}, F32, {}),
+        ({"cols": 40}, F16, {}),
+        ({"cols": 64, "keys": 257, "batch": 2}, F32, {"splits": 3}),
+        ({"cols": 72, "keys": 77, "tokens": 33}, BF16, {}),
+        ({"cols": 80, "heads": 8, "kv_heads": 2, "tokens": 21, "batch": 3}, F16, {"softcap": 2.0}),
+        ({"cols": 128, "v_cols": 64, "keys": 64}, F32, {"causal": True}),
+        ({"cols": 36, "v_cols": 12, "keys": 65}, F32, {}),
+        ({"cols": 16, "batch": 2}, BF16, {"causal": True, "window": 9}),
+        ({"cols": 160, "tokens": 33, "keys": 35, "heads": 1, "kv_heads": 1}, F32, {}),
+        ({"cols": 256, "tokens": 33, "keys": 35, "heads": 1, "kv_heads": 1}, F32, {}),
+    ],
+    ids=str,
+)
+def test_attention_over_plain_keys_is_right(tiling, rng, how, dtype, options):
+    operands = plain(rng, **how)
+    # Neither large keys, small values nor blocks of both leave f16.
+    operands[0] *= 1e-7
+    operands[1][:, :8] *= 1e-3
+    operands[1] *= 1e7 if dtype != F16 else 1e4
+    operands[2][:, 40:] *= 1e3
+    operands[2] *= 1e-9 if dtype != F16 else 1
+    assert shader_of(over_plain_keys(operands, dtype), tiling.capabilities) == TILED
+    build = over_plain_keys(operands, dtype, **options)
+    assert nmse(values_of(tiling, build), values_of(NumpyExecutor(), build)) < LIMIT
+
+
+@pytest.mark.parametrize("how", [{"f16": True}, {"matrix": True}], ids=str)
+def test_masks_and_sinks_are_read_as_what_they_are(rng, how):
+    device = has(matrix=MatrixUnit(16, 16, 16, 32), max_workgroup_invocations=1024)
+    mask = np.ones((40, 70), np.bool_) if "f16" in how else None
+    with Context(NumpyExecutor()) as ctx:
+        q, k, v = (tensor(ctx, x) for x in plain(rng))
+        sinks = tensor(ctx, np.zeros(4, "f4"), BF16)
+        hidden = None if mask is None else tensor(ctx, mask, BOOL)
+        node = scaled_attention(q, k, v, hidden, sinks, scale=0.3, **how)
+        text = load(*select_text(node, device), trusted=True).text
+    assert ("var<storage, read> mask: array<u32>;" in text) == ("f16" in how)
+    assert "var<storage, read> sinks: array<u32>;" in text
+
+
+def select_text(node, device):
+    """The shader of a node on a device, and its choices."""
+    launch = select(node.call.op, node.launch, device)
+    return launch.shader, launch.choices
+
+
+def masks(rng, kind, tokens, keys):
+    """A mask of a kind, in which one token sees nothing and one sees what all do not show."""
+    mask = rng.standard_normal((4, tokens, keys), "f4")
+    unseen = rng.random(mask.shape) < 1 / 3
+    unseen[:, 3] = True
+    if kind == "truths":
+        return ~unseen
+    lowest = np.finfo("f4").min if kind == "lowest" else -np.inf
+    return np.where(unseen, np.float32(lowest), mask)
+
+
+@pytest.mark.gpu
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["truths", "numbers", "lowest"])
+def test_masks_over_plain_keys(tiling, rng, kind):
+    operands = plain(rng, batch=2, tokens=37, keys=70)
+    mask = masks(rng, kind, 37, 70)
+    build = over_plain_keys(operands, mask=mask)
+    assert shader_of(build, tiling.capabilities) == TILED
+    got = values_of(tiling, build)
+    assert nmse(got, values_of(NumpyExecutor(), build)) < LIMIT
+    # Hidden keys weigh nothing; of the lowest numbers a row has the mean of all values.
+    if kind == "lowest":
+        assert nmse(got[:, 3], operands[2].mean(axis=1)) < LIMIT
+    else:
+        assert not got[:, 3].any()

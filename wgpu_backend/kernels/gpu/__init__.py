@@ -14,7 +14,7 @@ from wgpu_backend.kernels.gpu import attention, conv_matrix, matrix, pairs, prod
 from wgpu_backend.kernels.gpu import product_rules as product_rules
 from wgpu_backend.kernels.gpu import split_k as split_k
 from wgpu_backend.kernels.gpu.attention_matrix import attend_in_matrices, attend_plain_in_matrices
-from wgpu_backend.kernels.gpu.attention_tiles import attend_in_tiles
+from wgpu_backend.kernels.gpu.attention_tiles import attend_in_tiles, attend_plain_in_tiles
 from wgpu_backend.kernels.gpu.cases import CASES
 from wgpu_backend.kernels.gpu.products import tiles_in_f16
 from wgpu_backend.kernels.gpu.subgroups import has_eight_lanes, has_subgroups, is_hardware
@@ -44,6 +44,7 @@ KERNELS = [
     *kernels_for(ATTENTION, matrix.has_matrix_units, attend_in_matrices),
     *kernels_for(ATTENTION, tiles_in_f16, attend_in_tiles),
     Kernel("scaled_attention", matrix.has_matrix_units, attend_plain_in_matrices),
+    Kernel("scaled_attention", tiles_in_f16, attend_plain_in_tiles),
     Kernel("rope_attention", has_subgroups, attention.attend_prepared),
     Kernel("rope_attention_splits", has_subgroups, attention.attend_prepared),
     Kernel("attention_merge_q8", has_eight_lanes, attention.merge),

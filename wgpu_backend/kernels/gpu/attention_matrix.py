@@ -9,17 +9,22 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from math import ceil
 
-from wgpu_backend.dtypes import F16, F32
+from wgpu_backend.dtypes import F32
 from wgpu_backend.graph.capabilities import Capabilities, MatrixUnit
 from wgpu_backend.graph.fusion import Graph, OpNode
 from wgpu_backend.graph.node import Launch, Node
-from wgpu_backend.kernels.gpu.attention_tiles import FOLDER, cache_modules, has_many_rows
+from wgpu_backend.kernels.gpu.attention_tiles import (
+    FOLDER,
+    cache_modules,
+    has_many_rows,
+    has_plain_rows,
+    plain_launch,
+)
 from wgpu_backend.kernels.gpu.matrix import dialect
 from wgpu_backend.ops.attention.dot_product import scaled_attention
 from wgpu_backend.ops.attention.paged import paged_attention, paged_attention_splits
 from wgpu_backend.ops.attention.paged_kernels import count_rows, use_tiles
 from wgpu_backend.ops.attention.paged_options import Scores
-from wgpu_backend.ops.attention.scaled_kernels import in_vectors
 from wgpu_backend.ops.op import find
 
 # Rows and keys of a work group, the best first.
@@ -28,8 +33,6 @@ SIZES = ((64, 64), (32, 32))
 # much slower that registers in memory cost less.
 MOST_COLS, MOST_PLAIN_COLS = 128, 160
 VEC4_NBYTES = 8  # four values in f16
-# With fewer rows, or fewer keys, most of a tile would be empty.
-LEAST_ROWS, LEAST_KEYS = 33, 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,11 +162,9 @@ def pick_plain_tile(launch: Launch, capabilities: Capabilities) -> MatrixTile | 
     Keys need no mask, as many rows and keys as fill a tile, and heads that are whole vectors.
     """
     unit = capabilities.matrix
-    if unit is None or not capabilities.f16 or launch.choices["MASKED"] or not launch.out.size:
+    if unit is None or not capabilities.f16 or launch.choices["MASKED"]:
         return None
-    rows, keys = launch.count("rows"), launch.count("keys")
-    whole = launch.count("v_cols") % 4 == 0 and all(in_vectors(launch, name) for name in "kv")
-    if rows < LEAST_ROWS or keys < LEAST_KEYS or not whole:
+    if not has_plain_rows(launch):
         return None
     return _fit(launch, unit, capabilities, MOST_PLAIN_COLS)
 
@@ -203,23 +204,7 @@ def plain_keys_in_matrices(node: OpNode, graph: Graph) -> Node | None:
 
 def attend_plain_in_matrices(launch: Launch, capabilities: Capabilities) -> Launch | None:
     """Return the launch of attention over plain keys; None if rounding is off or no tile fits."""
-    tile = pick_plain_tile(launch, capabilities) if launch.attributes else None
+    tile = pick_plain_tile(launch, capabilities) if launch.attributes == "matrix" else None
     if tile is None:
         return None
-    batch, tokens, heads, _ = launch.operands["q"].spec.shape
-    kv_heads = launch.operands["k"].spec.shape[2]
-    rows = batch * tokens * heads // kv_heads
-    narrow = all(launch.operands[name].spec.dtype == F16 for name in "kv")
-    return replace(
-        launch,
-        shader=f"{FOLDER}/attention_matrix",
-        groups=(kv_heads, ceil(rows / tile.rows), launch.count("splits")),
-        params={**launch.params, "rows": rows, "step": tile.rows},
-        choices={
-            **launch.choices,
-            **tile.choices(),
-            "source": "lib/attention/plain_rows",
-            "RANGED": not narrow,
-            **{n: f"formats/vec4/{launch.operands[n].spec.dtype}" for n in "kv"},
-        },
-    )
+    return plain_launch(launch, "attention_matrix", tile.rows, tile.choices())

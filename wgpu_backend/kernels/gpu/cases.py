@@ -42,14 +42,15 @@ def _prompts(context: Context, rng: np.random.Generator) -> Tensor:
     return whole.concat(joined, axis=1)
 
 
-def _plain_keys(context: Context, rng: np.random.Generator) -> Tensor:
-    """Build attention over plain keys without a mask."""
+def _plain_keys(context: Context, rng: np.random.Generator, *, masked: bool = False) -> Tensor:
+    """Build attention over plain keys, without a mask or with one of numbers."""
     q, k, v = (
         normal(context, rng, 45, 4, 24),
         normal(context, rng, 70, 2, 24),
         normal(context, rng, 70, 2, 32),
     )
-    return q.scaled_dot_product_attention(k, v, scale=0.2)
+    mask = normal(context, rng, 45, 70) if masked else None
+    return q.scaled_dot_product_attention(k, v, mask, scale=0.2)
 
 
 def _convolved(context: Context, rng: np.random.Generator) -> Tensor:
@@ -175,6 +176,8 @@ CASES = (
     FusionCase("attention_matrix", F16_ERROR, _prompts),
     FusionCase("attention_tiles", F16_ERROR, _prompts),
     FusionCase("scaled_attention_matrix", F16_ERROR, _plain_keys),
+    FusionCase("scaled_attention_tiles", F16_ERROR, _plain_keys),
+    FusionCase("scaled_attention_tiles", F16_ERROR, partial(_plain_keys, masked=True)),
     FusionCase("convolve_matrix", F16_ERROR, _convolved),
     FusionCase("paged_attention", F16_ERROR, partial(attention, tokens=2)),
     FusionCase("paged_attention_splits", F16_ERROR, partial(attention, tokens=2, splits=3)),

@@ -47,6 +47,7 @@ def scaled_attention(
     window: int = 0,
     softcap: float = 0.0,
     splits: int = 1,
+    f16: bool = False,
     matrix: bool = False,
 ) -> Launch:
     """Attend to plain keys and values, in f32; see `scaled_dot_product_attention`.
@@ -78,6 +79,8 @@ def scaled_attention(
         Scores become ``softcap * tanh(score / softcap)``; 0 leaves them.
     splits : int
         Ranges of keys, with a work group each.
+    f16 : bool
+        Round operands and weights to f16, and add up few products in f16. Fusion rules set it.
     matrix : bool
         Round operands and weights to f16, for matrix units. Fusion rules set it.
 
@@ -111,7 +114,7 @@ def scaled_attention(
         },
         choices={**_presence(mask, sinks), "CAUSAL": causal, "CAPPED": softcap > 0},
         work=2 * math.prod(scores) * (cols + v_cols),
-        attributes=matrix,
+        attributes="matrix" if matrix else "f16" if f16 else None,
     )
 
 
@@ -128,6 +131,7 @@ def scaled_attention_reference(
     window: int = 0,
     softcap: float = 0.0,
     splits: int = 1,
+    f16: bool = False,
     matrix: bool = False,
 ) -> Array:
     """Attend with all scores at once."""

@@ -84,6 +84,8 @@ def _transpose(b: Node, a: Node) -> Node:
     # The conditions of `linear`; `matmul_strided` takes the view as it is.
     fast = len(axes) == 2 and a.spec.dtype == F32 and b.spec.shape[0] % GROUP == 0
     large = a.spec.size >= WORTH_COPYING * max(a.spec.shape[-1], 1)
-    if fast and large and not weight.spec.is_dense and weight.builder is not None:
-        return contiguous(weight)
+    # A weight of a model has no builder of its own.
+    builder = weight.builder or a.builder
+    if fast and large and not weight.spec.is_dense and builder is not None:
+        return contiguous.add_to(builder, weight)
     return weight
