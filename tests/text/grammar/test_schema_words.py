@@ -142,3 +142,59 @@ def test_a_format_that_is_unknown_is_ignored_with_one_warning(caplog):
     ]
     named = matcher_of({"type": "object", "properties": {"format": {"const": "of-a-test"}}})
     assert takes(named, '{"format": "of-a-test"}')
+
+
+# What ECMA-262 (22.2.1, CharacterClass) reads in each class: no operators, no classes within.
+@pytest.mark.parametrize(
+    ("pattern", "fitting", "others"),
+    [
+        ("^[a&&b]$", "a&b", "c"),
+        ("^[a~~b]$", "a~b", "c"),
+        ("^[+--]$", "+,-", "."),
+        ("^[a-c--]$", "abc-", "d"),
+        ("^[[]$", "[", "]"),
+        ("^[[a]$", "[a", "]"),
+        (r"^[\[\]]$", "[]", "\\"),
+        ("^[^a&&b]$", "c~", "ab&"),
+        ("^[^]$", "ab[", ()),
+        ("^[a-z_-]$", "az_-", "A"),
+        (r"^[\d-x]$", "3-x", "y"),
+        (r"^[^\u0041-\u0043^]$", "DE", "ABC^"),
+        (r"^\[a$", ["[a"], "a"),
+        ("^[[:alpha:]]$", [":]", "a]", "[]"], "b"),
+    ],
+)
+def test_classes_of_patterns_are_those_of_json_schema(pattern, fitting, others):
+    text = {"type": "string", "pattern": pattern}
+    found = matcher_of(text)
+    for value in fitting:
+        assert takes(found, json.dumps(value)), value
+    for value in others:
+        assert not takes(found, json.dumps(value)), value
+    named = {"patternProperties": {pattern: True}, "additionalProperties": False}
+    for words in (named, {"propertyNames": text}):
+        names = matcher_of({"type": "object", **words})
+        assert takes(names, f"{{{json.dumps(fitting[0])}: 1}}")
+        for value in others:
+            assert not takes(names, f"{{{json.dumps(value)}: 1}}")
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"const": 2**53 + 1},
+        {"enum": [1, -(2**53) - 1]},
+        {"properties": {"a": {"const": {"b": [12345678901234567890]}}}},
+        {"const": 10**400},
+    ],
+)
+def test_an_integer_that_would_be_another_is_refused(schema):
+    with pytest.raises(GrammarError, match=r"JSON schema: const or enum has the integer"):
+        Grammar.json_schema(schema).source()
+
+
+@pytest.mark.parametrize("value", [2**53, -(2**53), 2**60, True, 10**15 + 1])
+def test_an_integer_of_a_double_is_itself(value):
+    found = matcher_of({"const": value})
+    assert takes(found, json.dumps(value))
+    assert not takes(found, "1" if value is True else str(value + 1))

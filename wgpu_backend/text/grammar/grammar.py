@@ -13,6 +13,7 @@ from typing import Any, Literal, NamedTuple, cast
 from urllib.parse import unquote
 
 from wgpu_backend.errors import GrammarError
+from wgpu_backend.text.grammar.patterns import write_classes
 
 # JSON schemas in a form that the compiler accepts, with closed objects.
 #
@@ -77,6 +78,7 @@ class _SchemaPreparer:
         found = {name: self._value(name, value) for name, value in kept.items()}
         named = self._close_by_names(given, found) if "propertyNames" in given else {}
         closing = named or self._closing(given, found.get("properties"))
+        _require_exact(given)
         return _replace_bounds(given, found) | closing
 
     def _close_by_names(self, given: Json, found: Json) -> Json:
@@ -105,9 +107,15 @@ class _SchemaPreparer:
     def _value(self, name: str, value: Any) -> Any:  # noqa: ANN401
         if name in _DATA:
             return value
+        if name == "pattern" and isinstance(value, str):
+            return write_classes(value)
         if name in _NAMED and isinstance(value, dict):
             inner = cast("Json", value)
-            return {key: self.prepare(each) for key, each in inner.items()}
+            is_pattern = name == "patternProperties"
+            return {
+                write_classes(key) if is_pattern else key: self.prepare(each)
+                for key, each in inner.items()
+            }
         return self.prepare(value)
 
     def _closing(self, given: Json, own: Any) -> Json:  # noqa: ANN401
@@ -199,6 +207,31 @@ def _warn_unknown_format(name: str) -> None:
     _LOG.warning("JSON schema: format %r is unknown and ignored; answers may be any text", name)
 
 
+def _require_exact(schema: Json) -> None:
+    """Refuse integers that the compiler would write with other digits: it reads them as doubles."""
+    values = [*cast("list[Any]", schema.get("enum") or ()), schema.get("const")]
+    for value in _numbers(values):
+        try:
+            is_exact = int(float(value)) == value
+        except OverflowError:
+            is_exact = False
+        if not is_exact:
+            raise GrammarError(
+                f"JSON schema: const or enum has the integer {_short(value)}, which a double "
+                "cannot hold; take one of at most 2^53, or a text"
+            )
+
+
+def _numbers(value: object) -> Iterator[int]:
+    """Yield the integers in a JSON value."""
+    if isinstance(value, int):
+        yield value
+    elif isinstance(value, list | dict):
+        inner = value.values() if isinstance(value, dict) else value  # pyright: ignore
+        for each in cast("list[Any]", inner):
+            yield from _numbers(each)
+
+
 def _allowed_names(schema: Any) -> tuple[list[str] | None, str | None]:  # noqa: ANN401
     """Return the names that a schema of names lists, or else a pattern of them, or neither.
 
@@ -220,7 +253,7 @@ def _allowed_names(schema: Any) -> tuple[list[str] | None, str | None]:  # noqa:
         case {"const": str() as name, **rest} if not rest:
             return [name], None
         case {"pattern": str() as pattern, **rest} if not rest:
-            return None, pattern
+            return None, write_classes(pattern)
         case _ if {*words} <= {"minLength", "maxLength"}:
             ends = f"{words.get('minLength', 0)},{words.get('maxLength', '')}"
             return None, rf"^[\s\S]{{{ends}}}$" if words else None

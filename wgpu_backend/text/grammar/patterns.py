@@ -1,0 +1,53 @@
+"""Regular expressions of JSON schemas, in the syntax of the compiler."""
+
+from __future__ import annotations
+
+import re
+
+# A class of a regular expression, and what one letter of it may be.
+_CLASS = re.compile(r"\[(\^?)((?:[^\]\\]|\\.)*)\]", re.DOTALL)
+_ATOM = re.compile(
+    r"\\(?:u\{[0-9a-fA-F]+\}|u[0-9a-fA-F]{4}|x[0-9a-fA-F]{2}|[pP]\{[^}]*\}|.)|.", re.DOTALL
+)
+
+
+def write_classes(pattern: str) -> str:
+    """Write the classes of a JSON schema's regular expression in the syntax of Rust's `regex`.
+
+    ECMA-262, which JSON Schema refers to, has neither classes in classes nor the operators `&&`,
+    `--` and `~~`. There these are letters, `[^]` is any character, and `[]` none.
+    """
+    written, at = list[str](), 0
+    while at < len(pattern):
+        if pattern[at] == "\\":
+            written.append(pattern[at : at + 2])
+            at += 2
+        elif pattern[at] == "[":
+            found = _CLASS.match(pattern, at)
+            if found is None:  # The compiler says what is wrong.
+                return pattern
+            written.append(_write_class(found[1], found[2]))
+            at = found.end()
+        else:
+            written.append(pattern[at])
+            at += 1
+    return "".join(written)
+
+
+def _write_class(negation: str, inner: str) -> str:
+    if not inner:
+        return r"[\s\S]" if negation else r"[^\s\S]"
+    atoms = _ATOM.findall(inner)
+    # A hyphen between two atoms is a range; at an end, and after a range, it is a letter.
+    written, at = list[str](), 0
+    while at < len(atoms):
+        is_range = atoms[at + 1 : at + 2] == ["-"] and at + 2 < len(atoms)
+        written.append(
+            "-".join(map(_write_atom, (atoms[at], atoms[at + 2]) if is_range else (atoms[at],)))
+        )
+        at += 3 if is_range else 1
+    return f"[{negation}{''.join(written)}]"
+
+
+def _write_atom(atom: str) -> str:
+    return "\\" + atom if atom in "[]&~-^" else atom
