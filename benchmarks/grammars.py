@@ -65,12 +65,14 @@ def token_seconds(
     return max(each.usage.seconds / each.usage.completion_tokens for each in found)
 
 
-def step_ratios(device: str, tokens: int, rounds: int, parallel: int) -> dict[str, float]:
+def step_ratios(
+    path: Path | None, device: str, tokens: int, rounds: int, parallel: int
+) -> dict[str, float]:
     """Measure the milliseconds of a step with and without a grammar, and their ratio."""
     grammars = {"without": None, "with": TEXT, "gbnf": TEXT_GBNF}
     ways: dict[str, list[float]] = {name: [] for name in grammars}
     with (
-        wgpu_backend.load(device=device, num_parallel=parallel) as model,
+        wgpu_backend.load(path, device=device, num_parallel=parallel, num_ctx=1024) as model,
         wgpu_backend.Engine(model, prefix_cache=False) as engine,
     ):
         for number in range(rounds + 1):
@@ -137,13 +139,16 @@ def mask_microseconds(grammar: Grammar, count: int, answers: int) -> dict[str, f
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--device", default="software")
+    parser.add_argument("--model", type=Path, help="a GGUF file in place of the story model")
     parser.add_argument("--tokens", type=int, default=40)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--vocabulary", type=int, default=128_000)
     parser.add_argument("--json", type=Path)
     given = parser.parse_args()
     found: dict[str, Any] = {
-        f"step, {parallel} at once": step_ratios(given.device, given.tokens, given.rounds, parallel)
+        f"step, {parallel} at once": step_ratios(
+            given.model, given.device, given.tokens, given.rounds, parallel
+        )
         for parallel in (1, 4)
     }
     for name, grammar in (("schema", SCHEMA), ("gbnf", JSON_GBNF)):
