@@ -29,6 +29,7 @@ from wgpu_backend.errors import DeviceError
 from wgpu_backend.kernels import complete
 from wgpu_backend.ml import backend
 from wgpu_backend.ml.backend import BackendParams, make_executor
+from wgpu_backend.ml.calibration import host_speed
 from wgpu_backend.ml.executor import Executor
 from wgpu_backend.ml.numpy_executor import NumpyExecutor
 from wgpu_backend.ml.wgpu.executor import WgpuExecutor
@@ -139,6 +140,14 @@ def holds_tests(path: Path) -> bool:
 def entry_of(item: pytest.Item) -> str:
     """Name of the file or folder right below ``tests`` that a case is in."""
     return item.nodeid.partition("::")[0].split("/")[1]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_host_speeds() -> Iterator[None]:
+    """Plans do not depend on what `tune` found on this machine, nor do tests add to that."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(host_speed, "cache_file", lambda _: None)
+        yield
 
 
 @pytest.fixture(scope="session", autouse=True)

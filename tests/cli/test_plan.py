@@ -8,11 +8,13 @@ from wgpu_backend.cli import options
 from wgpu_backend.cli.chat_model import ChatModel, RunOptions
 from wgpu_backend.cli.commands.ps import format_processor
 from wgpu_backend.cli.failures import USAGE
-from wgpu_backend.cli.plan import list_rows
+from wgpu_backend.cli.plan import list_facts, list_rows
+from wgpu_backend.device import adapters
 from wgpu_backend.engine.loading import bundled
 from wgpu_backend.engine.placing import plan_model
 from wgpu_backend.files.gguf.reader import open_gguf
 from wgpu_backend.graph.capabilities import HOST_FEATURE, DeviceInfo
+from wgpu_backend.ml.calibration import host_speed
 from wgpu_backend.ml.placement import PlacementOptions
 
 
@@ -32,7 +34,7 @@ def test_a_plan_as_json_has_the_figures_of_backend_memory(cli) -> None:
     found = json.loads(cli("show", "story", "--plan", "--device", "cpu", "--json").out)
     assert found["placement"] == {
         "devices": ["cpu"], "layers": [0] * 6, "embedding": 0, "output": 0, "host": [],
-        "host_caches": False,
+        "host_caches": False, "host_device": "cpu",
     }  # fmt: skip
     assert len(found["memory"]["cpu"]["weights"]) == 7
     assert found["memory"]["gpus"] == []
@@ -89,6 +91,33 @@ def test_what_a_card_reads_from_the_host_has_a_row_of_its_own(monkeypatch) -> No
         host, own, _ = list_rows(plan_model(file, [card], chosen, num_ctx=64))
     assert (host[2], host[3]) == ("caches", "0 B")
     assert own[2] == "embedding, 0-5 (6), output"
+
+
+def test_the_device_that_computes_for_the_cpu_is_named_with_its_speed(monkeypatch) -> None:
+    card = DeviceInfo("vulkan:0", "Card", kind="discrete")
+    soft = DeviceInfo("vulkan:1", "Soft", kind="software", free_memory=1 << 33)
+    speeds = {"cpu": 3e9, "vulkan:1": 2.5e9}
+    monkeypatch.setattr(adapters, "Devices", lambda: [card, soft, adapters.numpy_device()])
+    monkeypatch.setattr(host_speed, "recall_speed", lambda info: speeds.get(info.id))
+    chosen = PlacementOptions(gpu_layers=3)
+    with open_gguf(bundled()) as file:
+        plan = plan_model(file, [card], chosen, num_ctx=64)
+        speeds["vulkan:1"] = None
+        without = plan_model(file, [card], chosen, num_ctx=64)
+    rows, facts = list_rows(plan), dict(list_facts(plan, 1, "f16"))
+    assert [row[:3] for row in rows] == [
+        ("vulkan:1", "Soft", "embedding, 0-3 (4)"),
+        ("vulkan:0", "Card", "4-5 (2), output"),
+    ]
+    assert facts["GPU layers"].startswith("3 of 7")
+    assert facts["one token"].endswith(
+        "layers on the CPU run on vulkan:1, 2.5 GB/s as tune measured"
+    )
+    memory = plan.memory()
+    assert memory.cpu.device_id == "cpu"
+    assert sum(memory.cpu.weights[:4]) > sum(memory.cpu.weights[4:6]) == 0
+    assert [gpu.device_id for gpu in memory.gpus] == ["vulkan:0"]
+    assert list_rows(without)[0][0] == "cpu"
 
 
 def test_options_of_devices_need_a_plan(cli) -> None:

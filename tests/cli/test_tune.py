@@ -7,7 +7,7 @@ import pytest
 from tests.cli.conftest import Cli
 from wgpu_backend.cli import loading
 from wgpu_backend.kernels.table import FAMILIES
-from wgpu_backend.ml.calibration import tuning, tuning_cache
+from wgpu_backend.ml.calibration import host_speed, tuning, tuning_cache
 from wgpu_backend.ml.calibration.tuning import Effort
 
 # On a software device it is the kernels of this family that leave a choice.
@@ -26,6 +26,9 @@ def tiny(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     )
     path = tmp_path / "tuned.json"
     monkeypatch.setattr(tuning_cache, "remember", partial(tuning_cache.remember, cache=path))
+    monkeypatch.setattr(host_speed, "measure_speed", lambda info: 1e9 + len(info.id))
+    hosts = partial(host_speed.remember_speed, cache=tmp_path / "hosts.json")
+    monkeypatch.setattr(host_speed, "remember_speed", hosts)
     return path
 
 
@@ -42,6 +45,9 @@ def test_a_table_says_what_is_chosen(cli: Cli, adapter: str, tiny: Path) -> None
     assert len(rows) >= 2
     assert sum(line.endswith("chosen") for line in rows) == len({r.split()[0] for r in rows})
     assert f"stored in {tiny}" in done.err.replace("\n", "")
+    assert "cpu: reads 1.0 GB/s of weights on the CPU" in done.err
+    kept = json.loads((tiny.parent / "hosts.json").read_text())
+    assert min(kept.values()) == 1e9 + len("cpu")
 
 
 @pytest.mark.gpu

@@ -11,6 +11,7 @@ from wgpu_backend.engine.loading import bundled, load
 from wgpu_backend.engine.placing import (
     BUS_SPEED,
     DeviceChoice,
+    choose_host,
     find_devices,
     make_budget,
     parse_layers,
@@ -21,7 +22,15 @@ from wgpu_backend.engine.placing import (
 from wgpu_backend.errors import DeviceError, OptionError, OutOfMemory
 from wgpu_backend.files.gguf.reader import open_gguf
 from wgpu_backend.graph.capabilities import HOST_FEATURE, DeviceInfo, MatrixUnit
-from wgpu_backend.ml.placement import HOST, Placement, PlacementOptions
+from wgpu_backend.ml.calibration import host_speed
+from wgpu_backend.ml.placement import (
+    HOST,
+    HOST_SPEED,
+    LayerNbytes,
+    ModelNbytes,
+    Placement,
+    PlacementOptions,
+)
 
 GB = 1 << 30
 CARD = DeviceInfo("vulkan:0", "Card", kind="discrete", free_memory=8 * GB, total_memory=8 * GB)
@@ -172,6 +181,32 @@ def test_a_table_stays_on_a_card_that_dawn_may_open() -> None:
     assert not make_budget(replace(both, matrix=None), implementation="auto").keeps_table
     buses = [make_budget(both, implementation=name).bus for name in ("auto", "wgpu", "dawn")]
     assert buses == [BUS_SPEED, BUS_SPEED, None]
+
+
+def test_the_faster_of_the_cpu_s_devices_has_what_no_gpu_takes(monkeypatch) -> None:
+    """By bytes that each stores: NumPy has block formats as f32."""
+    soft = DeviceInfo("vulkan:9", "soft", kind="software", implementations=("wgpu",))
+    slow = DeviceInfo("vulkan:8", "slow", kind="software", implementations=("wgpu",))
+    speeds = {HOST: 7e9, "vulkan:9": 1.1e9, "vulkan:8": 0.5e9}
+    of = ModelNbytes((LayerNbytes(100, host_weights=700),) * 2)
+    monkeypatch.setattr(adapters, "Devices", lambda: [CARD, slow, soft, CPU])
+    monkeypatch.setattr(host_speed, "recall_speed", lambda info: speeds.get(info.id))
+
+    def chosen(*devices, **options):
+        info, budget = choose_host(devices, of, **options)
+        return info.id, budget.id, budget.speed, budget.memory, budget.bus
+
+    assert chosen(CARD) == ("vulkan:9", "vulkan:9", 1.1e9, HOST, None)
+    # Those that the caller names, machines without a GPU, and another implementation.
+    assert chosen(CARD, CPU)[0] == HOST
+    assert chosen(CARD, soft)[:3] == (HOST, HOST, 7e9)
+    assert chosen(slow)[0] == HOST
+    assert chosen(CARD, implementation="dawn")[0] == HOST
+    # Only what was measured is compared.
+    speeds["vulkan:9"] = 0.9e9
+    assert chosen(CARD)[:3] == (HOST, HOST, 7e9)
+    speeds[HOST] = None
+    assert chosen(CARD)[:3] == (HOST, HOST, HOST_SPEED)
 
 
 # Several devices.

@@ -76,7 +76,9 @@ def machines(draw: st.DrawFn) -> tuple[list[DeviceBudget], DeviceBudget]:
         free = draw(st.integers(0, host))
         shared = DeviceBudget("shared:0", free, draw(SPEEDS), HOST, bus=draw(BUSES))
         gpus.insert(draw(st.integers(0, len(gpus))), shared)
-    return gpus, DeviceBudget(HOST, host, 20e9)
+    # A software adapter has the host's memory, too.
+    name = draw(st.sampled_from([HOST, "soft:0"]))
+    return gpus, DeviceBudget(name, host, 20e9, HOST)
 
 
 @st.composite
@@ -141,7 +143,7 @@ def test_a_plan_is_whole_contiguous_and_within_every_budget(case) -> None:
         read = [(use.id, use.host_weights[i]) for use in uses if use.host_weights[i]]
         assert (near, read) == (([], wanted) if on_host else (wanted, []))
         assert sum(use.cache[i] + use.host_cache[i] for use in uses) == layer.cache_on(home)
-        cached_far = placement.host_caches and home != HOST
+        cached_far = placement.host_caches and home != host.id
         assert all(not use.cache[i] for use in uses if on_host or cached_far)
 
 
@@ -402,6 +404,35 @@ def test_a_large_table_is_looked_up_in_the_host_s_memory() -> None:
     # Nor where it is the head, too, or the host has no room.
     assert not plan_placement(replace(of, tied=LayerNbytes(GB)), [card], host=host).host
     assert not plan_placement(of, [card], host=DeviceBudget(HOST, GB)).host
+
+
+def test_a_software_adapter_has_what_no_gpu_takes_as_it_is_in_the_file() -> None:
+    layer = LayerNbytes(100, 10, None, 700, 20)
+    of = ModelNbytes((layer,) * 4, LayerNbytes(50), LayerNbytes(50))
+    card, soft = DeviceBudget("gpu:0", 300), DeviceBudget("soft:0", 400, 20e9, HOST)
+    placement = plan_placement(of, [card], NO_RESERVE, host=soft)
+    assert placement.devices == ("soft:0", "gpu:0")
+    assert (placement.layers, placement.embedding) == ((0, 0, 1, 1), 0)
+    # It is the CPU: nothing of it is on a GPU.
+    assert (placement.gpu_layers, placement.host_device) == (3, "soft:0")
+    assert sizes(placement, of) == {"soft:0": 270, "gpu:0": 270}
+    with pytest.raises(OutOfMemory, match=r"weights \(500 B on soft:0\)"):
+        plan_placement(of, [card], NO_RESERVE, host=replace(soft, free_nbytes=269))
+    # NumPy needs three times of that, and is the host if it is listed.
+    with pytest.raises(OutOfMemory):
+        plan_placement(of, [card, DeviceBudget(HOST, 400)], NO_RESERVE, host=soft)
+    alone = plan_placement(
+        of, [card], replace(NO_RESERVE, gpu_layers=0), host=replace(soft, free_nbytes=600)
+    )
+    assert (alone.devices, alone.gpu_layers) == (("soft:0",), 0)
+    # GPUs with unified memory share its memory.
+    unified = DeviceBudget("gpu:0", None, 80e9, HOST)
+    with pytest.raises(OutOfMemory):
+        plan_placement(of, [unified], NO_RESERVE, host=replace(soft, free_nbytes=539))
+    assert (
+        plan_placement(of, [unified], NO_RESERVE, host=replace(soft, free_nbytes=540)).gpu_layers
+        == 5
+    )
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from wgpu_backend.dtypes import named
 from wgpu_backend.engine.placing import Plan, plan_model
 from wgpu_backend.files.gguf.one_file import text_part
 from wgpu_backend.files.huggingface.folder import open_model_file
-from wgpu_backend.ml.placement import EMBEDDING, HOST, DeviceUse, PlacementOptions
+from wgpu_backend.ml.placement import EMBEDDING, HOST_SPEED, DeviceUse, PlacementOptions
 
 COLUMNS = ("device", "name", "layers", "weights", "cache", "compute", "total", "free", "time")
 
@@ -105,7 +105,7 @@ def _host_row(plan: Plan, use: DeviceUse) -> tuple[str, ...]:
         f"host memory for {use.id}",
         layers,
         *cells,
-        _free(plan, HOST),
+        _free(plan, plan.placement.host_device),
         human_seconds(use.host_seconds),
     )
 
@@ -139,16 +139,27 @@ def list_facts(plan: Plan, parallel: int, kv_dtype: str) -> list[tuple[str, str]
     step, other = human_seconds(plan.step_seconds), plan.seconds_otherwise()
     otherwise = list[tuple[str, str]]()
     if other is not None:
-        by_cpu = plan.placement.layers_on(HOST)
+        by_cpu = plan.placement.layers_on(plan.placement.host_device)
         option = "--op-offload" if by_cpu else "--no-op-offload"
         otherwise = [(f"with {option}", f"{human_seconds(other)} predicted")]
     return [
         ("GPU layers", f"{plan.placement.gpu_layers} of {layers}, with the output head as one"),
         ("context", context),
         ("reserve", f"{reserve} of each memory stay free"),
-        ("one token", f"{step} predicted from typical speeds, not measured"),
+        ("one token", f"{step} predicted from {_speeds(plan)}"),
         *otherwise,
     ]
+
+
+def _speeds(plan: Plan) -> str:
+    """Return the origin of the speeds that a prediction uses."""
+    host = plan.placement.host_device
+    speed = next((each.speed for each in plan.budgets if each.id == host), HOST_SPEED)
+    if speed == HOST_SPEED:
+        return "typical speeds, not measured"
+    return (
+        f"typical speeds; layers on the CPU run on {host}, {speed / 1e9:.1f} GB/s as tune measured"
+    )
 
 
 def describe_plan(plan: Plan) -> dict[str, object]:

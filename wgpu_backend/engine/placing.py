@@ -25,6 +25,7 @@ from wgpu_backend.ml.placement import (
     DeviceBudget,
     DeviceUse,
     GpuLayers,
+    ModelNbytes,
     Placement,
     PlacementOptions,
     device_uses,
@@ -332,6 +333,49 @@ def make_budget(
     return DeviceBudget(info.id, free, speed, pool, total, bus, keeps_table)
 
 
+def choose_host(
+    devices: Sequence[DeviceInfo],
+    model: ModelNbytes,
+    profile: Profile = "full",
+    implementation: str | None = None,
+) -> tuple[DeviceInfo, DeviceBudget]:
+    """Return the device for layers that no GPU computes: NumPy, or a software adapter.
+
+    With a GPU, an adapter is taken if `tune` measured both and a step of the model is predicted
+    to take less time there.
+
+    Parameters
+    ----------
+    devices : sequence of DeviceInfo
+        Devices for the model's layers. If the NumPy device is one of them, it is the answer.
+    profile, implementation
+        See `make_budget`.
+    """
+    from wgpu_backend.device.adapters import Devices, numpy_device, requested_implementation
+    from wgpu_backend.ml.calibration.host_speed import recall_speed
+
+    numpy = next((info for info in devices if info.id == HOST), None) or numpy_device()
+    best = numpy, make_budget(numpy)
+    speed, listed = recall_speed(numpy), {info.id for info in devices}
+    if speed is None or HOST in listed or all(info.kind in _NOT_GPUS for info in devices):
+        return best
+    best = numpy, replace(best[1], speed=speed)
+    for info in Devices():
+        wanted = requested_implementation(info, implementation)
+        can_open = wanted == "auto" or wanted in info.implementations
+        if info.kind != "software" or info.id in listed or not can_open:
+            continue
+        if (speed := recall_speed(info)) is not None:
+            budget = replace(make_budget(info, profile, implementation), bus=None, speed=speed)
+            best = min(best, (info, budget), key=lambda each: _read_seconds(model, each[1]))
+    return best
+
+
+def _read_seconds(model: ModelNbytes, budget: DeviceBudget) -> float:
+    """Return the time of reading a model's layers once."""
+    return sum(layer.read_on(budget.id) for layer in model.layers) / budget.speed
+
+
 @dataclass(frozen=True, slots=True)
 class Plan:
     """The plan of a model on devices.
@@ -341,7 +385,7 @@ class Plan:
     sizes : ModelSizes
         The model's memory and context.
     devices : tuple of DeviceInfo
-        The devices that it may use; the NumPy device last, if not among them.
+        The devices that it may use; the one for layers that no GPU takes last, if not among them.
     options : PlacementOptions
         What was asked for.
     placement : Placement
@@ -372,10 +416,11 @@ class Plan:
         Of layers in the host's memory, that is. None if there are none, or that is not possible.
         """
         layers = bool(self.placement.host - {EMBEDDING})
-        if not layers and not (self.placement.layers_on(HOST) and self.placement.gpu_layers):
+        on_cpu = self.placement.layers_on(self.placement.host_device)
+        if not layers and not (on_cpu and self.placement.gpu_layers):
             return None
         options = replace(self.options, op_offload=not layers)
-        host = next(each for each in self.budgets if each.id == HOST)
+        host = next(each for each in self.budgets if each.id == self.placement.host_device)
         try:
             other = plan_placement(self.sizes.nbytes, self.budgets, options, host=host)
         except (OptionError, OutOfMemory):
@@ -390,7 +435,9 @@ class Plan:
             for use in self.uses
         }
         home = self.placement.devices[self.placement.embedding]
-        cpu = found.pop(HOST, DeviceMemory(HOST, "NumPy"))
+        cpu = found.pop(HOST, None) or DeviceMemory(HOST, "NumPy")
+        if self.placement.host_device in found:
+            cpu = cpu.add(found.pop(self.placement.host_device))
         for use in self.uses:
             if use.host_size:
                 cpu = cpu.add(DeviceMemory("", "", use.host_weights, (*use.host_cache, 0)))
@@ -427,14 +474,12 @@ def plan_model(
     ModelError, ContextFull, DTypeError, ShapeError
         See `measure_model`.
     """
-    from wgpu_backend.device.adapters import numpy_device
-
     options = options or PlacementOptions()
     sizes = measure_model(file, num_ctx, num_parallel, kv_dtype)
     budgets = [make_budget(info, profile, implementation) for info in devices]
-    host = next((info for info in devices if info.id == HOST), None) or numpy_device()
-    placement = plan_placement(sizes.nbytes, budgets, options, host=make_budget(host))
+    host, budget = choose_host(devices, sizes.nbytes, profile, implementation)
+    placement = plan_placement(sizes.nbytes, budgets, options, host=budget)
     known = {info.id: info for info in (*devices, host)}
     if len(known) > len(budgets):
-        budgets.append(make_budget(host))
+        budgets.append(budget)
     return Plan(sizes, tuple(known.values()), options, placement, tuple(budgets))

@@ -214,8 +214,8 @@ class BackendMemory:
     input_weights : int
         The embedding, which is counted on its device too.
     cpu : DeviceMemory
-        What the NumPy device holds, and what GPUs read from the host's memory; nothing when a GPU
-        holds the model.
+        What the NumPy device holds, or a software adapter in its place, and what GPUs read from the
+        host's memory; nothing when a GPU holds the model.
     """
 
     input_weights: int
@@ -514,7 +514,7 @@ class Backend:
             cache = child.cache_nbytes()
             found, far = _device_memory(info, own, cache, child.graph_nbytes(), host, layers)
             cpu = cpu.add(far)
-            if info.kind == "cpu":
+            if info.kind == "cpu" or info.id == executor.placement.host_device:
                 cpu = cpu.add(found)
             else:
                 gpus.append(found)

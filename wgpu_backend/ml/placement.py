@@ -307,6 +307,8 @@ class Placement:
         the bus; `EMBEDDING` for the embedding table.
     host_caches : bool
         Whether keys, values and states of all layers are in the host's memory.
+    host_device : str
+        Id of the device for layers that no GPU computes: the NumPy device, or a software adapter.
 
     Raises
     ------
@@ -320,6 +322,7 @@ class Placement:
     output: int
     host: frozenset[int] = frozenset()
     host_caches: bool = False
+    host_device: str = HOST
 
     def __post_init__(self) -> None:
         if not self.devices or len(set(self.devices)) < len(self.devices):
@@ -367,7 +370,8 @@ class Placement:
         """The layers in the memory of GPUs, where the output head counts as one."""
         # Devices of other nodes have the node after an @.
         kinds = [name.partition("@")[0] for name in self.devices]
-        on_gpus = sum(kinds[at] != HOST for at in (*self.layers, self.output))
+        hosts = (HOST, self.host_device)
+        on_gpus = sum(kinds[at] not in hosts for at in (*self.layers, self.output))
         return on_gpus - len(self.host - {EMBEDDING})
 
     @property
@@ -385,7 +389,7 @@ class Placement:
         """
         homes = {EMBEDDING: self.embedding, **dict(enumerate(self.layers))}
         layers = frozenset(layer for layer in self.host if homes[layer] == device)
-        caches = self.host_caches and self.devices[device] != HOST
+        caches = self.host_caches and self.devices[device] not in (HOST, self.host_device)
         return HostMemory(layers, caches, tied=tied and device == self.output)
 
     def __str__(self) -> str:
@@ -541,8 +545,8 @@ def plan_placement(
     devices : sequence of DeviceBudget
         Devices to use, best first; the NumPy device may be one of them.
     host : DeviceBudget or None
-        The NumPy device, for layers that fit on no GPU; None if there is none. An entry of
-        `devices` with its id replaces it.
+        The NumPy device, or a software adapter, for layers that fit on no GPU; None if there is
+        none. If the NumPy device is an entry of `devices`, that replaces it.
 
     Returns
     -------
@@ -585,6 +589,7 @@ class _Planner:
         self._model, self._options = model, options
         self._listed = tuple(devices)
         self._host = next((d for d in devices if d.id == HOST), host)
+        self._home = HOST if self._host is None else self._host.id
         self._gpus = self._order([d for d in devices if d.id != HOST])
         self._items = len(model.layers) + 2
         # Options of other programs hold as far as the devices can.
@@ -676,7 +681,7 @@ class _Planner:
         first = placement.devices[placement.embedding]
         tied = placement.embedding == placement.output
         large = self._model.embedding_on(first, tied=tied) >= LARGE_TABLE_NBYTES
-        if first == HOST or not large or not self._may_host(first):
+        if first == self._home or not large or not self._may_host(first):
             return placement
         gpu = next(gpu for gpu in self._gpus if gpu.id == first)
         if gpu.keeps_table and not placement.uses_host_memory:
@@ -703,7 +708,8 @@ class _Planner:
         if first and self._host is None:
             return
         if first == self._items:
-            yield Placement.single(HOST, len(self._model.layers))
+            whole = Placement.single(self._home, len(self._model.layers))
+            yield replace(whole, host_device=self._home)
             return
         wanted = self._options.op_offload
         if wanted is not False and first:
@@ -746,7 +752,7 @@ class _Planner:
         shares = self._options.tensor_split
         total, start = math.fsum(shares), max(first, 1)
         used = [i for i, share in enumerate(shares) if share]
-        homes: list[str] = [HOST] * start
+        homes: list[str] = [self._home] * start
         for item in range(start, self._items):
             done = (item - start) / (self._items - start)
             # Sums are rounded: the last one may be below 1.
@@ -764,18 +770,18 @@ class _Planner:
         """
         caches = self._caches_far
         if not hosted:
-            found = _from_homes(homes)
-            return replace(found, host_caches=caches and found.devices != (HOST,))
-        if homes[first] == HOST or not self._may_host(homes[first]):
+            found = _from_homes(homes, self._home)
+            return replace(found, host_caches=caches and found.devices != (self._home,))
+        if homes[first] == self._home or not self._may_host(homes[first]):
             return None
-        found = _from_homes([homes[first]] * first + homes[first:])
+        found = _from_homes([homes[first]] * first + homes[first:], self._home)
         return replace(found, host=frozenset(range(EMBEDDING, first - 1)), host_caches=caches)
 
     def _fill(
         self, first: int, order: Sequence[DeviceBudget], share: float, *, hosted: bool
     ) -> Placement | None:
         """Fill devices from the last item to `first`, each up to a share of its memory."""
-        homes, pools = [HOST] * self._items, self._pools()
+        homes, pools = [self._home] * self._items, self._pools()
         # The host's part is the same in any order; GPUs with unified memory leave room for it.
         pools[HOST] = pools.get(HOST, math.inf) - self._host_nbytes(first, order, hosted=hosted)
         item = self._items - 1
@@ -805,7 +811,7 @@ class _Planner:
         if item == self._items - 1:
             return start + model.output.size_on(device) + model.logits
         layer = model.layers[item - 1]
-        far = device != HOST and self._caches_far
+        far = device != self._home and self._caches_far
         return start + (layer.weights_on(device) if far else layer.size_on(device))
 
     def _host_nbytes(self, first: int, order: Sequence[DeviceBudget], *, hosted: bool) -> int:
@@ -817,7 +823,7 @@ class _Planner:
             table = self._model.embedding_on("", tied=len(order) == 1)
             return far + table + sum(x.weights + x.cache for x in layers[: first - 1])
         homes: list[str] = [""] * self._items
-        return far + sum(self._cost(i, HOST, homes, computes=i != 1) for i in range(first))
+        return far + sum(self._cost(i, self._home, homes, computes=i != 1) for i in range(first))
 
     def _limit(self, device: DeviceBudget) -> float:
         """Return the bytes that a device may use."""
@@ -833,7 +839,7 @@ class _Planner:
         pools: dict[str, float] = {}
         for device in self._budgets():
             limit = self._limit(device)
-            least = device.id == HOST and HOST in pools
+            least = device is self._host and HOST in pools
             pools[device.memory] = limit if least else max(limit, pools.get(device.memory, limit))
         return pools
 
@@ -856,10 +862,10 @@ class _Planner:
         weights, on_host = (
             sum(x.weights_on(on) for x in (*model.layers, model.output))
             + model.embedding_on(on, tied=True)
-            for on in ("", HOST)
+            for on in ("", self._home)
         )
         parts = {
-            f"weights ({binary_size(on_host)} on {HOST})": weights,
+            f"weights ({binary_size(on_host)} on {self._home})": weights,
             "cache": sum(layer.cache for layer in model.layers),
             "compute buffers on each device": model.compute,
         }
@@ -875,10 +881,10 @@ class _Planner:
         )
 
 
-def _from_homes(homes: Sequence[str]) -> Placement:
+def _from_homes(homes: Sequence[str], host: str) -> Placement:
     """Return the placement of items whose devices are given: embedding, layers, output."""
     devices = list(dict.fromkeys(homes[1:]))
     if homes[0] not in devices:
         devices.insert(0, homes[0])
     at = [devices.index(home) for home in homes]
-    return Placement(tuple(devices), tuple(at[1:-1]), at[0], at[-1])
+    return Placement(tuple(devices), tuple(at[1:-1]), at[0], at[-1], host_device=host)

@@ -34,7 +34,7 @@ def tune(
     profile: Profile = "full",
     debug: Debug = False,
 ) -> None:
-    """Find the fastest kernels and WebGPU of a device; store both."""
+    """Measure and store a device's fastest kernels, and the CPU's speed."""
     from wgpu_backend.cli.loading import find_gpu
     from wgpu_backend.device.adapters import find_device
     from wgpu_backend.ml.backend import BackendParams, make_executor
@@ -56,6 +56,7 @@ def tune(
         path = tuning_cache.remember(executor, profile, found)
     finally:
         executor.close()
+    _measure_hosts()
     changed = sum(m.chosen and not m.default for m in found.tiles)
     of = sum(m.chosen for m in found.tiles)
     note(f"{changed} of {of} differ from the defaults; stored in {path}")
@@ -69,6 +70,18 @@ def _compare_implementations(info: DeviceInfo, profile: ProfileName) -> None:
         race = implementations.run_race(info, profile)
         implementations.remember(info, profile, race)
         note(implementations.explain(info, race))
+
+
+def _measure_hosts() -> None:
+    """Measure and store the speed of NumPy and of software adapters; plans use the fastest."""
+    from wgpu_backend.device.adapters import Devices
+    from wgpu_backend.ml.calibration import host_speed
+
+    for info in Devices():
+        if info.kind in ("software", "cpu"):
+            speed = host_speed.measure_speed(info)
+            host_speed.remember_speed(info, speed)
+            note(f"{info.id}: reads {speed / 1e9:.1f} GB/s of weights on the CPU")
 
 
 def _print(found: Tuning, device: str, *, as_json: bool) -> None:

@@ -229,29 +229,49 @@ def measure(
             known, wrong = probe_capabilities(opened, profile, self_test=self_test)
             executor = opened.as_if(known)
             executor.rules = fusions(True, exact=False, without=wrong)
-            prompt.append(_record(executor, stack, sizes, sizes.tokens, 1))
-            decode.append(_record(executor, stack, sizes, 1, sizes.layers))
+            prompt.append(record_products(executor, stack, sizes, sizes.tokens, 1))
+            decode.append(record_products(executor, stack, sizes, 1, sizes.layers))
         wanted, found = (graph.run({}).wait()[0] for graph in prompt)
         times = [_time_in_turn(graphs, sizes.rounds) for graphs in (prompt, decode)]
     return Race(*times, error=_error(found, wanted))
 
 
-def _record(
-    executor: Executor, stack: ExitStack, sizes: Sizes, tokens: int, layers: int
+def record_products(
+    executor: Executor,
+    stack: ExitStack,
+    sizes: Sizes,
+    tokens: int,
+    layers: int,
+    weights: int = 1,
 ) -> Recorded:
-    """Record a chain of products with one weight, scaled so that values neither grow nor shrink."""
+    """Record a chain of products with weights that take turns.
+
+    They are scaled so that values neither grow nor shrink.
+
+    Parameters
+    ----------
+    stack : ExitStack
+        Releases the graph and the weights.
+    tokens : int
+        Columns of the products.
+    layers : int
+        Products.
+    weights : int
+        Weights; all have the same values.
+    """
     rng = np.random.default_rng(1)
     spec = Spec.dense((sizes.width, sizes.width), Q4_0)
     blocks = rng.integers(0, 256, (spec.nbytes // 18, 18), np.uint8)
     # A scale of about 1 / (4.6 · √width) keeps the variance of the products at that of x.
     blocks[:, :2] = np.array([1 / (4.6 * sizes.width**0.5)], np.float16).view(np.uint8)
     data = memoryview(blocks.tobytes())
-    weight = leaf(spec, executor.weight(spec, data, "weight", alone=True))
-    stack.callback(executor.free, weight.storage)
+    own = [leaf(spec, executor.weight(spec, data, "weight", alone=True)) for _ in range(weights)]
+    for weight in own:
+        stack.callback(executor.free, weight.storage)
     context = stack.enter_context(Context(executor))
     x: Tensor = context.from_numpy(rng.standard_normal((tokens, sizes.width), np.float32))
-    for _ in range(layers):
-        x = weight.mulmat(x)
+    for layer in range(layers):
+        x = own[layer % weights].mulmat(x)
     graph = context.record(x)
     stack.callback(graph.close)
     return graph
