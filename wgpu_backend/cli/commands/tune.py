@@ -34,7 +34,7 @@ def tune(
     profile: Profile = "full",
     debug: Debug = False,
 ) -> None:
-    """Measure and store a device's fastest kernels, and the CPU's speed."""
+    """Find the fastest kernels of a device, and time the CPU."""
     from wgpu_backend.cli.loading import find_gpu
     from wgpu_backend.device.adapters import find_device
     from wgpu_backend.ml.backend import BackendParams, make_executor
