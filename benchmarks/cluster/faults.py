@@ -25,7 +25,7 @@ import time
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
@@ -35,18 +35,19 @@ from benchmarks.cluster.links import Address, Link
 from wgpu_backend import __version__
 from wgpu_backend.cli.names import BUNDLED
 from wgpu_backend.device.adapters import numpy_device
-from wgpu_backend.engine.batching.generation import Generation
+from wgpu_backend.engine.batching.generation import Generation, Waiter
 from wgpu_backend.engine.batching.request import Request
+from wgpu_backend.engine.batching.results import Event
 from wgpu_backend.errors import BackendError
 from wgpu_backend.server.cluster.files import digest_file, find_copy
-from wgpu_backend.server.cluster.link import Listener
 from wgpu_backend.server.cluster.opener import ClusterOpener, NodeFacts
 from wgpu_backend.server.cluster.replicas import ClusterEngine, Relay
 from wgpu_backend.server.worker.messages import LoadSpec
 
 STORY = str(BUNDLED["story"])
 SLOTS, CONTEXT, TOKENS = 2, 512, 40
-DOWN_SECONDS, HANG_SECONDS = 3.0, 90.0
+DOWN_SECONDS, HANG_SECONDS, ON_ITS_WAY = 3.0, 90.0, 0.3
+LISTEN = "benchmarks.cluster.listen"
 PORT, BRIDGE = 7801, "10.87.0.1"
 THINGS = ("fox", "dragon", "witch", "koala", "heron", "king", "boat", "moon", "river", "baker")
 
@@ -82,7 +83,7 @@ class Node(ABC):
     def start(self) -> None:
         """Start its process, as Ray does after it has died."""
         host, port = self.listen()
-        line = [*self.command(), sys.executable, "-m", __spec__.name, "--listen", host, str(port)]
+        line = [*self.command(), sys.executable, "-m", LISTEN, host, str(port)]
         self.process = subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         assert self.process.stdin is not None
         assert self.process.stdout is not None
@@ -97,6 +98,7 @@ class Node(ABC):
     def restart(self) -> None:
         """Kill all its processes, and start the first again."""
         self.kill()
+        self.killed = time.monotonic()
         self.process.communicate()
         self.start()
 
@@ -239,7 +241,7 @@ class Counts:
     Parameters
     ----------
     waits : list of float
-        Seconds from a kill until a replica took requests again.
+        Seconds from a kill until a request got a token again.
     """
 
     answered: int = 0
@@ -271,9 +273,10 @@ class Trial:
         self.model, self.wanted, self.nodes = model, wanted, nodes
         self.counts, self._draw = Counts(), random.Random(7)
         self._runs: Counter[int] = Counter()
+        self._heard = 0.0
 
     def count_runs(self) -> None:
-        """Count how often each request is given to a replica."""
+        """Count how often each request is given to a replica, and note when tokens come."""
         run = ClusterEngine.run
 
         def counted(engine: ClusterEngine, relay: Relay) -> None:
@@ -281,6 +284,13 @@ class Trial:
             run(engine, relay)
 
         ClusterEngine.run = counted  # type: ignore[method-assign]
+        add = Relay.add
+
+        def heard(relay: Relay, event: Event) -> list[Waiter]:
+            self._heard = time.monotonic()
+            return add(relay, event)
+
+        Relay.add = heard  # type: ignore[method-assign]
 
     def round(self, number: int, count: int, fault: Callable[[Node], None] | None) -> None:
         """Begin requests, have a fault, and wait for all."""
@@ -308,16 +318,17 @@ class Trial:
             counts.wrong += text != wanted
 
     def kill(self, node: Node) -> None:
-        """Kill a node, start it again, and time until its replica is open."""
-        begun = time.monotonic()
-        replica = self.model.replicas[0]
+        """Kill a node, start it again, and time until a request gets its next token."""
+        # There may be no other by now.
+        more = self.model.engine.submit(request(self.model, "Once", 1))
         node.restart()
-        # It notices the loss first.
-        end = begun + HANG_SECONDS
-        for is_up in (False, True):
-            while replica.is_up != is_up and time.monotonic() < end:
-                time.sleep(0.02)
-        self.counts.waits.append(time.monotonic() - begun)
+        end = node.killed + HANG_SECONDS
+        # What was on its way came soon.
+        while self._heard < node.killed + ON_ITS_WAY and time.monotonic() < end:
+            time.sleep(0.02)
+        self.counts.waits.append(self._heard - node.killed)
+        with suppress(BackendError):
+            more.result(HANG_SECONDS)
 
     def take_link_down(self, node: Node) -> None:
         """Take a link down for three seconds."""
@@ -326,11 +337,10 @@ class Trial:
         node.set_link(up=True)
 
 
-def request(model: Any, prompt: str) -> Request:  # noqa: ANN401
+def request(model: Any, prompt: str, tokens: int = TOKENS) -> Request:  # noqa: ANN401
     """Make a greedy request."""
-    tokens = model.prompter.raw(prompt)
-    options = {"temperature": 0}
-    return Request.of(tokens, ignore_eos=True, options=options, max_tokens=TOKENS)
+    ids, options = model.prompter.raw(prompt), {"temperature": 0}
+    return Request.of(ids, ignore_eos=True, options=options, max_tokens=tokens)
 
 
 def open_model(token: str, nodes: list[Node], stages: int) -> Any:  # noqa: ANN401
@@ -348,10 +358,7 @@ def main() -> int:
     parser.add_argument("--faults", type=int, default=20, help="half kills, half links down")
     parser.add_argument("--delay", type=float, default=0.05, help="seconds of a round trip")
     parser.add_argument("--proxies", action="store_true", help="make no network namespaces")
-    parser.add_argument("--listen", nargs=2, metavar=("HOST", "PORT"), help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if options.listen:
-        return listen(*options.listen)
     token = secrets.token_urlsafe(32)
     with two_nodes(token, options.delay, proxies=options.proxies) as (how, nodes):
         prompts = [f"Once upon a time a {thing}" for thing in THINGS]
@@ -371,15 +378,6 @@ def main() -> int:
         print(trial.counts)
         model.close()
     return int(bool(trial.counts.hung or trial.counts.wrong))
-
-
-def listen(host: str, port: str) -> int:
-    """Be a node until the input ends."""
-    node = Listener(sys.stdin.readline().strip(), host, int(port))
-    print("listening", flush=True)
-    sys.stdin.read()
-    node.close()
-    return 0
 
 
 if __name__ == "__main__":

@@ -28,6 +28,7 @@ from wgpu_backend.engine.sessions import CacheUser, Sessions, Stats
 from wgpu_backend.engine.towers import Towers
 from wgpu_backend.errors import (
     ContextFull,
+    DeviceLost,
     ModelError,
     OptionError,
     OutOfMemory,
@@ -39,6 +40,7 @@ from wgpu_backend.graph.capabilities import DeviceInfo
 from wgpu_backend.graph.html_tables import binary_size, html_table
 from wgpu_backend.ml.backend import Backend
 from wgpu_backend.ml.context import Context
+from wgpu_backend.ml.placed_executor import PlacedExecutor
 from wgpu_backend.ml.placement import Placement
 from wgpu_backend.ml.tensor import Tensor
 from wgpu_backend.nn.attention_weights import attention_weights
@@ -727,6 +729,26 @@ class LanguageModel(Answers):
     def close(self) -> None:
         """Release the device after the current step; safe to call again."""
         self._sessions.close(self._release)
+
+    @property
+    def lost(self) -> DeviceLost | None:
+        """Return the error of a node's device that was lost, if it may be opened again."""
+        executor = self.backend.executor
+        return executor.lost if isinstance(executor, PlacedExecutor) else None
+
+    def reopen(self) -> None:
+        """Open lost devices of other nodes again; sessions compute their texts again.
+
+        Raises
+        ------
+        DeviceLost
+            One cannot be opened.
+        BackendError
+            A stream is running.
+        """
+        executor = self.backend.executor
+        if isinstance(executor, PlacedExecutor):
+            self._sessions.change("reopen", lambda: executor.reopen() is None)
 
     def _release(self) -> None:
         self._unclosed.silence()

@@ -15,14 +15,14 @@ import threading
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from wgpu_backend.device.interrupts import uninterrupted
 from wgpu_backend.dtypes import BF16, DType, f32_to_bf16
-from wgpu_backend.errors import ContextError, DeviceError, Unclosed
+from wgpu_backend.errors import ContextError, DeviceError, DeviceLost, Unclosed
 from wgpu_backend.graph.capabilities import Capabilities, DeviceInfo
 from wgpu_backend.graph.memory import MemoryPlan
 from wgpu_backend.graph.node import Node, Storage, get_operands
@@ -479,6 +479,20 @@ class _Kept:
     taken: _Update | None = None
 
 
+@runtime_checkable
+class Reopenable(Protocol):
+    """An executor on another node, which can be opened again after it was lost."""
+
+    @property
+    def lost(self) -> DeviceLost | None:
+        """Return the error with which it was lost; None if it was not, or cannot be opened."""
+        ...
+
+    def reopen(self) -> None:
+        """Open it again, with its weights and graphs and with empty caches."""
+        ...
+
+
 class PlacedExecutor:
     """An executor made of one for each device.
 
@@ -809,6 +823,30 @@ class PlacedExecutor:
             for kept in list(self._kept.values()):
                 if kept.latest is not None and kept.latest.run.error is not None:
                     kept.latest = None
+
+    # Devices of other nodes may be opened again.
+
+    @property
+    def lost(self) -> DeviceLost | None:
+        """Return the error of a device that was lost, if it may be opened again."""
+        found = (child.lost for child in self.children if isinstance(child, Reopenable))
+        return next((error for error in found if error is not None), None)
+
+    def reopen(self) -> None:
+        """Open lost devices again, with their weights; what their caches had is gone.
+
+        Raises
+        ------
+        DeviceLost
+            One cannot be opened.
+        """
+        self.drain()
+        self._failure = None
+        for kept in list(self._kept.values()):
+            kept.latest = None
+        for child in self.children:
+            if isinstance(child, Reopenable) and child.lost is not None:
+                child.reopen()
 
     # Reports.
 

@@ -17,6 +17,7 @@ from wgpu_backend.server.cluster.link import (
     GREETING,
     Listener,
     RemoteChannel,
+    choose_port,
     connect,
 )
 from wgpu_backend.server.cluster.replicas import (
@@ -100,6 +101,36 @@ def test_nothing_listens(listener):
     listener.close()
     with pytest.raises(WorkerLost, match=str(listener.address[1])):
         connect(listener.address, TOKEN)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not hasattr(socket, "send_fds"), reason="no file descriptors in messages")
+def test_a_process_waits_for_the_next_connection_with_its_imports_done(monkeypatch):
+    monkeypatch.setattr("wgpu_backend.server.cluster.link.AFTER_SECONDS", 0.0)
+    node = Listener(TOKEN, spare=True)
+    try:
+        first = node._waiting._process.pid
+        sock, pid = connect(node.address, TOKEN)
+        sock.close()
+        assert pid == first
+        # Another one has taken its place; if that has died, a new process is started.
+        until(lambda: node._waiting is not None)
+        dead = node._waiting._process
+        assert dead.pid != first
+        dead.kill()
+        dead.wait()
+        sock, pid = connect(node.address, TOKEN)
+        sock.close()
+        assert pid not in (first, dead.pid)
+    finally:
+        node.close()
+
+
+def test_nodes_that_start_again_are_found_at_the_same_port():
+    assert choose_port(TOKEN) == choose_port(TOKEN)
+    ports = {choose_port(f"a token of this test {number}") for number in range(50)}
+    assert len(ports) > 40
+    assert all(20000 <= port < 30000 for port in ports)
 
 
 def test_prefixes_are_compared_by_whole_blocks_and_all_before_them():

@@ -361,12 +361,16 @@ def two_processes(path, node, address=None, **patience):
     """A model with its last layers on a stage."""
     given = {"address": address} if address else {}
     spec = stage_spec(node, [path], **given)
-    lost = patience.pop("lost", lambda _: None)
+    lost, again = patience.pop("lost", lambda _: None), patience.pop("reopen", 0.0)
     wait = Patience(**patience)
     return wgpu_backend.load(
         path, num_ctx=128, num_parallel=4, exact=True,
         placement=Placement(("cpu", "cpu@second"), (0, 0, 1), 0, 1),
-        openers={"cpu@second": partial(open_stage, spec, patience=wait, lost=lost)},
+        openers={
+            "cpu@second": partial(
+                open_stage, spec, patience=wait, lost=lost, reopen_seconds=again
+            )
+        },
     )  # fmt: skip
 
 
@@ -384,6 +388,80 @@ def test_a_killed_stage_ends_its_requests_with_an_error_that_names_it(path, node
             running.result(PATIENCE)
         assert isinstance(engine.ended(), DeviceLost)
         engine.close()
+
+
+def test_a_killed_stage_alone_is_opened_again_and_the_text_is_the_same(path, node):
+    """With the first half's weights and all graphs; what ran fails, what waited does not."""
+    seen = threading.Event()
+    with two_processes(path, node, lost=lambda _: seen.set(), reopen=PATIENCE) as model:
+        stage, first = stage_of(model), model.backend.executor.children[0]
+        with wgpu_backend.Engine(model, num_parallel=1) as engine:
+
+            def ask(prompt, tokens=12):
+                return engine.submit(wgpu_backend.Request(prompt, GREEDY, max_tokens=tokens))
+
+            wanted = [ask(prompt).result(PATIENCE).choices[0].tokens for prompt in PROMPTS]
+            pid, running = stage.link.pid, ask([1, 2, 3], 100)
+            next(iter(running))
+            waiting = ask(PROMPTS[0])
+            os.kill(pid, signal.SIGKILL)
+            with pytest.raises(WorkerLost, match=r"stage cpu@second is lost.*opened again"):
+                running.result(PATIENCE)
+            assert waiting.result(PATIENCE).choices[0].tokens == wanted[0]
+            assert stage.link.pid != pid
+            assert model.backend.executor.children[0] is first
+            # While nothing runs, too.
+            seen.clear()
+            os.kill(stage.link.pid, signal.SIGKILL)
+            assert seen.wait(PATIENCE)
+            engine.wake()
+            found = [ask(prompt).result(PATIENCE).choices[0].tokens for prompt in PROMPTS]
+            assert found == wanted
+
+
+def test_states_that_the_host_wrote_are_there_again_and_caches_are_empty(node):
+    made = open_stage(stage_spec(node), BackendParams(), reopen_seconds=PATIENCE)
+    try:
+        with Context(made) as ctx:
+            scales, key = ctx.state((4,), F32, "scales"), ctx.state((4,), F32, "cache.1.key")
+            for state in (scales, key):
+                ctx.assign(state, np.arange(4, dtype="f4").tobytes())
+            weight = ctx.weight(F32, np.full(4, 7, "f4").tobytes(), 1, 4)
+            recorded = ctx.record(weight + ctx.input("x", (4,)) + np.float32(1).item())
+            assert made.lost is None
+            os.kill(made.link.pid, signal.SIGKILL)
+            with pytest.raises(DeviceLost):
+                made.link.ask({"do": "ping"})
+            assert made.lost is not None
+            made.reopen()
+            assert made.lost is None
+            np.testing.assert_array_equal(scales.numpy(), range(4))
+            np.testing.assert_array_equal(key.numpy(), np.zeros(4))
+            found = recorded.run({"x": np.ones(4, "f4")}).wait()[0]
+            np.testing.assert_array_equal(found.reshape(-1), np.full(4, 9))
+            # What a graph left as a state cannot be made again.
+            kept = scales + 1.0
+            ctx.compute(kept)
+            os.kill(made.link.pid, signal.SIGKILL)
+            with pytest.raises(DeviceLost):
+                made.link.ask({"do": "ping"})
+            with pytest.raises(DeviceLost, match="is lost"):
+                made.reopen()
+    finally:
+        made.close()
+
+
+def test_a_stage_whose_node_is_gone_is_given_up_after_a_while(path):
+    listener = Listener(TOKEN)
+    made = open_stage(stage_spec(listener), BackendParams(), reopen_seconds=0.3)
+    try:
+        listener.close()
+        with pytest.raises(DeviceLost):
+            made.link.ask({"do": "ping"})
+        with pytest.raises(DeviceLost, match="it was not opened again: cluster: node"):
+            made.reopen()
+    finally:
+        made.close()
 
 
 @pytest.mark.slow

@@ -18,7 +18,7 @@ from wgpu_backend.engine.batching.step import SteadyShapes
 from wgpu_backend.engine.language_model import LanguageModel
 from wgpu_backend.engine.media import Inserted, Placed
 from wgpu_backend.engine.runner import CHUNK
-from wgpu_backend.errors import BackendError, DeviceLost, OptionError
+from wgpu_backend.errors import BackendError, DeviceLost, OptionError, WorkerLost
 from wgpu_backend.ops.plugins import describe_mistake
 
 
@@ -198,8 +198,11 @@ class Core(TokenLoop):
             try:
                 self._model.alone(self.step)
             except DeviceLost as lost:
-                self.ending = lost
-                break
+                try:
+                    self._go_on_after(lost)
+                except BackendError as failure:
+                    self.ending = failure
+                    break
             except BackendError as failure:
                 self._fail_all(failure)
             # A panic of a Rust library is not an Exception.
@@ -215,6 +218,21 @@ class Core(TokenLoop):
             # In any state, so that no caller waits forever.
             self._drain(self.ending)
             self._leave()
+
+    def _go_on_after(self, lost: DeviceLost) -> None:
+        """Open a lost device of another node again; requests that were running fail.
+
+        Raises
+        ------
+        DeviceLost
+            It is of this machine, or cannot be opened again.
+        """
+        if self._model.lost is None:
+            raise lost
+        self._fail_all(
+            WorkerLost(f"{lost}; it is opened again, send the request again"), queued=False
+        )
+        self._model.reopen()
 
     def _leave(self) -> None:
         """Release the cached prefixes, the runner and the draft model."""
@@ -275,7 +293,15 @@ class Core(TokenLoop):
                 each.end("cancelled")
 
     def step(self) -> None:
-        """Admit requests, submit the next passes, and read earlier ones."""
+        """Admit requests, submit the next passes, and read earlier ones.
+
+        Raises
+        ------
+        DeviceLost
+            A device of another node was lost, maybe while nothing ran.
+        """
+        if (lost := self._model.lost) is not None:
+            raise lost
         for each, why in [(e, why) for e in self._queue if (why := e.refusal) is not None]:
             self._fail(each, why)
         self._release()
@@ -347,16 +373,24 @@ class Core(TokenLoop):
     def _open(self) -> list[Completion]:
         return [*self._queue, *self._running()]
 
-    def _fail_all(self, error: Exception) -> None:
-        """Fail every request, and drop its cache, which may be incomplete."""
+    def _fail_all(self, error: Exception, *, queued: bool = True) -> None:
+        """Fail every request, and drop its cache, which may be incomplete.
+
+        Parameters
+        ----------
+        queued : bool
+            Whether requests that have no slot yet fail, too; other choices of a request that has
+            one always do.
+        """
         self._in_flight.clear()
         self._failure = None
-        for each in self._open():
+        for each in self._open() if queued else self._running():
             self._fail(each, error)
         gone = self._running()
         self._seats[:] = [None] * len(self._seats)
-        self._count([*self._queue, *gone])
-        self._queue.clear()
+        failed = [each for each in self._queue if queued or each.finished]
+        self._queue = deque(each for each in self._queue if not (queued or each.finished))
+        self._count([*failed, *gone])
 
         def forget() -> None:
             for each in gone:

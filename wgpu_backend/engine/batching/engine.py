@@ -249,6 +249,10 @@ class Engine:
         fields["placed"] = prompt.placed
         return self.submit(Request.of(prompt.tokens, **fields))
 
+    def wake(self) -> None:
+        """Have the engine look after its devices now, if it has nothing else to do."""
+        self._core.inbox.put(lambda: None)
+
     def status(self) -> EngineStatus:
         """Return the engine's state and counters; waits for the end of the current step.
 

@@ -24,6 +24,7 @@ import socket
 import struct
 import subprocess
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -41,6 +42,9 @@ SHORTEST_TOKEN = 16
 HANDSHAKE_SECONDS = 5.0
 # Time without an answer of the other machine after which a connection counts as ended.
 SILENT_SECONDS = 10
+# Time from a connection until another process starts that waits for the next one, so that the first
+# gets the processor.
+AFTER_SECONDS = 2.0
 # Connections that have not proved to know the token yet; more are closed at once.
 MOST_UNKNOWN = 8
 Address = tuple[str, int]
@@ -111,6 +115,46 @@ def _watch_peer(sock: socket.socket) -> None:
             sock.setsockopt(socket.IPPROTO_TCP, option, value)
 
 
+class Waiting:
+    """A process that waits for a connection, with its imports done."""
+
+    def __init__(self) -> None:
+        self._own, theirs = socket.socketpair()
+        try:
+            self._process = start_process(theirs, "waiting")
+        except BaseException:
+            self._own.close()
+            raise
+        finally:
+            theirs.close()
+
+    def take(self, sock: socket.socket, program: str) -> subprocess.Popen[bytes] | None:
+        """Have the process serve a connection; None if it has ended.
+
+        Parameters
+        ----------
+        program : str
+            See `Channel`.
+        """
+        with self._own:
+            try:
+                socket.send_fds(self._own, [program.encode()], [sock.fileno()])
+            except OSError:
+                return None
+        return self._process if self._process.poll() is None else None
+
+    def close(self) -> None:
+        """End the process; safe to call again."""
+        self._own.close()
+        self._process.kill()
+        self._process.wait()
+
+
+def choose_port(token: str) -> int:
+    """Return the port of a cluster's nodes: a node that starts again is found at the same one."""
+    return 20000 + int.from_bytes(_sign(token.encode(), b"port")[:2], "little") % 10000
+
+
 class Listener:
     """A node's listener, which starts a worker for each connection that proves the token.
 
@@ -120,6 +164,10 @@ class Listener:
         The cluster's token.
     host : str
         Address of an interface that the server reaches.
+    port : int
+        Its port, or 0 for any.
+    spare : bool
+        Whether a process waits for the next connection with its imports done; not on Windows.
 
     Attributes
     ----------
@@ -127,14 +175,19 @@ class Listener:
         Host and port.
     """
 
-    def __init__(self, token: str, host: str = "127.0.0.1", port: int = 0) -> None:
+    def __init__(
+        self, token: str, host: str = "127.0.0.1", port: int = 0, *, spare: bool = False
+    ) -> None:
         self._token = check_token(token)
+        self._spare = spare and hasattr(socket, "send_fds")
+        self._waiting: Waiting | None = None
         self._socket = socket.create_server((host, port))
         self.address: Address = self._socket.getsockname()[:2]
         self._unknown = threading.Semaphore(MOST_UNKNOWN)
         self._workers: set[subprocess.Popen[bytes]] = set()
         self._lock = threading.Lock()
         self._closed = False
+        self._prepare()
         threading.Thread(target=self._accept, name="cluster listener", daemon=True).start()
 
     def _accept(self) -> None:
@@ -163,6 +216,8 @@ class Listener:
         finally:
             self._unknown.release()
         if worker is not None:
+            time.sleep(AFTER_SECONDS if self._spare else 0.0)
+            self._prepare()
             worker.wait()
             with self._lock:
                 self._workers.discard(worker)
@@ -182,15 +237,30 @@ class Listener:
         with self._lock:
             if self._closed:
                 raise BackendError("the node ends")
-            worker = start_process(sock, program)
+            waiting, self._waiting = self._waiting, None
+            worker = None if waiting is None else waiting.take(sock, program)
+            worker = worker or start_process(sock, program)
             self._workers.add(worker)
             return worker
+
+    def _prepare(self) -> None:
+        """Start a process that waits for a connection, if there is none."""
+        with self._lock:
+            if not self._spare or self._closed or self._waiting is not None:
+                return
+            try:
+                self._waiting = Waiting()
+            except OSError as error:
+                # The next connection reports it.
+                _LOG.debug("cluster: no process waits: %s", error)
 
     def close(self) -> None:
         """Accept no more connections, and end the workers; safe to call again."""
         with self._lock:
             self._closed = True
             workers = list(self._workers)
+            if self._waiting is not None:
+                self._waiting.close()
         with suppress(OSError):
             # Wakes the thread that accepts.
             self._socket.shutdown(socket.SHUT_RDWR)

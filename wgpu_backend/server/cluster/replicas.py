@@ -40,6 +40,8 @@ BLOCK, MOST_BLOCKS = 32, 1 << 16
 PAUSES = (0.5, 1.0, 2.0, 4.0)
 _UNANSWERED = 1
 MOST_MEDIA = 256
+# How often a request runs that has sent nothing: what it asks for may be what ends the workers.
+MOST_RUNS = 5
 
 
 class Prefixes:
@@ -94,6 +96,7 @@ class Relay(Mailbox):
         self.replica: Replica | None = None
         self.inner: Generation | None = None
         self.is_cancelled = False
+        self._runs = 1
         # Not `events`, from which a server takes what it sends.
         self._has_begun = False
 
@@ -104,8 +107,9 @@ class Relay(Mailbox):
 
     def fail(self, error: Exception) -> None:
         """End with an error, or run again elsewhere if nothing was sent."""
-        lost = isinstance(error, WorkerLost | DeviceLost)
+        lost = isinstance(error, WorkerLost | DeviceLost) and self._runs < MOST_RUNS
         if lost and not self._has_begun and not self.request.placed and not self.is_cancelled:
+            self._runs += 1
             try:
                 self._engine.run(self)
             except BackendError as found:

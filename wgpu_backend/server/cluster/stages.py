@@ -8,12 +8,16 @@ A run sends the hidden states and positions, and gets back what the next stage n
 
 Answers come in the order of the messages. Whoever waits for an answer reads it from the socket, so
 that no thread has to be woken for each token.
+
+A stage that was lost may be opened again: the executor notes what it has sent of weights, states
+and graphs, and sends it to the new process. What the caches had is gone.
 """
 
 from __future__ import annotations
 
 import json
 import logging
+import select
 import socket
 import threading
 import time
@@ -25,7 +29,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from wgpu_backend.errors import BackendError, ContextError, DeviceLost, Unclosed
+from wgpu_backend.errors import BackendError, ContextError, DeviceLost, Unclosed, WorkerLost
 from wgpu_backend.files.gguf.file_bytes import FileRange
 from wgpu_backend.graph.capabilities import DeviceInfo
 from wgpu_backend.graph.memory import MemoryPlan
@@ -58,6 +62,8 @@ MOST_TEXT, CHUNK = 1 << 20, 16 << 20
 MOST_GRAPH = 64 << 20
 # Least limit of silence while a stage opens.
 OPEN_SECONDS = 60.0
+# Pause between attempts to open a lost stage again.
+PAUSE_SECONDS = 0.2
 Reply = tuple[Message, bytes | bytearray]
 Lost = Callable[[DeviceLost], None]
 _LOG = logging.getLogger("wgpu_backend.cluster")
@@ -205,6 +211,24 @@ class StageLink:
         finally:
             self._lock.release()
 
+    def wait_for_end(self, seconds: float) -> None:
+        """Wait until the other side closes the connection, but not longer than so many seconds.
+
+        What is there to read does not matter, it may be for another thread.
+        """
+        ended = getattr(select, "POLLRDHUP", 0)
+        if not ended:
+            # Not on this system; `check` notices it then.
+            time.sleep(seconds)
+            return
+        waiting = select.poll()
+        try:
+            waiting.register(self._socket, ended)
+            waiting.poll(1000 * seconds)
+        except (OSError, ValueError):
+            # The connection was closed here.
+            return
+
     def _require(self) -> None:
         if self.error is not None:
             raise self.error
@@ -315,7 +339,7 @@ class StageRecorded:
         read: bool,
         unread: Sequence[Node],
     ) -> None:
-        self._executor, self._link = executor, executor.link
+        self._executor = executor
         self._outputs = tuple(outputs)
         self.scheduled: Sequence[Node] = schedule([*outputs, *unread])
         graph = GraphEncoder(outputs, unread, executor.number)
@@ -324,7 +348,7 @@ class StageRecorded:
         self._most = sum(max(8 * n.spec.size, n.spec.nbytes) for n in outputs) if read else 0
         self._id = executor.new_id()
         message = {"do": "record", "graph": graph.plain, "id": self._id, "shared": shared}
-        facts = self._link.ask({**message, "read": read}, graph.raw)[0]
+        facts = executor.make(self._id, {**message, "read": read}, graph.raw)
         self._inputs: list[tuple[str, str, Sequence[int]]] = facts["inputs"]
         self.turns: list[dict[str, Array]] = [
             {name: np.zeros(shape, dtype) for name, dtype, shape in self._inputs}
@@ -334,6 +358,10 @@ class StageRecorded:
         peak, live = facts["peak"], facts["live"]
         self.plan = MemoryPlan(steps, {}, (peak,), peak, live)
         self.dispatches: int = facts["dispatches"]
+
+    @property
+    def _link(self) -> StageLink:
+        return self._executor.link
 
     @property
     def arrays(self) -> dict[str, Array]:
@@ -371,6 +399,7 @@ class StageRecorded:
             storage.kind, storage.handle = "state", Kept(self._executor.new_id())
             pairs.append((self._index[storage], storage.handle.id))
         self._link.ask({"do": "keep", "id": self._id, "pairs": pairs})
+        self._executor.note_computed([number for _, number in pairs])
         self.close()
 
     def replay_between(self, before: Pairs, after: Pairs) -> None:
@@ -383,7 +412,7 @@ class StageRecorded:
 
     def close(self) -> None:
         """Release the memory; calling it again is harmless."""
-        self._executor.release({"do": "end", "id": self._id})
+        self._executor.release({"do": "end", "id": self._id}, self._id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -398,41 +427,113 @@ class StageExecutor:
 
     Parameters
     ----------
-    link : StageLink
-    facts : dict
-        What the stage answered when it was opened.
+    connect : callable
+        Opens the stage: returns the link, and what the stage answered.
     files : mapping of str to int
         Numbers of the files that it has a copy of, by their paths here.
+    reopen_seconds : float
+        For how long `reopen` tries; 0 if it is not opened again.
     """
 
-    def __init__(self, link: StageLink, facts: Message, files: Mapping[str, int]) -> None:
-        self.link, self._files = link, files
+    def __init__(
+        self,
+        connect: Callable[[], tuple[StageLink, Message]],
+        files: Mapping[str, int],
+        reopen_seconds: float = 0.0,
+    ) -> None:
+        self._connect, self._files, self._reopen_seconds = connect, files, reopen_seconds
+        self.link, facts = connect()
+        # What a new process needs, by number, in the order it was made.
+        self._made: dict[int, tuple[Message, Pieces]] = {}
+        self._writes: dict[int, dict[str, tuple[Message, bytes]]] = {}
+        self._computed: set[int] = set()
         self.info = from_plain(DeviceInfo, facts["device"])
         self.capabilities = capabilities_from_plain(facts["capabilities"])
         self._last = 0
         self._cache: dict[int, tuple[str, int]] = {}
         self._closed = threading.Event()
-        self.unclosed = Unclosed(f"stage {link.name}")
+        self.unclosed = Unclosed(f"stage {self.link.name}")
         self._watcher: threading.Thread | None = None
 
     def watch(self, seconds: float, lost: Lost) -> None:
-        """Look after the stage while nothing runs, so that its loss is known soon."""
+        """Look after the stage while nothing runs, so that its loss is known at once."""
         name = f"stage {self.link.name}"
         self._watcher = threading.Thread(target=self._watch, args=(seconds, lost), name=name)
         self._watcher.daemon = True
         self._watcher.start()
 
     def _watch(self, seconds: float, lost: Lost) -> None:
-        while not self._closed.wait(seconds):
+        while not self._closed.is_set():
+            link = self.link
+            link.wait_for_end(seconds)
             try:
-                self.link.check()
+                link.check()
             except DeviceLost as error:
-                if not self._closed.is_set():
-                    lost(error)
-                return
+                if self._closed.is_set():
+                    return
+                lost(error)
+                if not self._reopen_seconds:
+                    return
+                # Until it is open again, or closed.
+                while link is self.link and not self._closed.wait(PAUSE_SECONDS):
+                    continue
             except BackendError:
                 # Of a run, for whoever waits for it.
                 continue
+
+    @property
+    def lost(self) -> DeviceLost | None:
+        """Return the error with which the stage was lost, if it was and may be opened again."""
+        return self.link.error if self._reopen_seconds else None
+
+    def reopen(self) -> None:
+        """Open the stage in another process, with its weights and graphs and with empty caches.
+
+        Raises
+        ------
+        DeviceLost
+            Its node does not answer in time, or has lost what cannot be made again.
+        """
+        error = self.link.error
+        if self._computed:
+            raise error or DeviceLost(f"stage {self.link.name}: it has results that are kept")
+        begun = time.monotonic()
+        while True:
+            try:
+                self._open_again()
+                break
+            except (WorkerLost, DeviceLost) as failure:
+                if time.monotonic() - begun > self._reopen_seconds or self._closed.is_set():
+                    raise DeviceLost(f"{error}; it was not opened again: {failure}") from failure
+                self._closed.wait(PAUSE_SECONDS)
+        seconds = time.monotonic() - begun
+        _LOG.warning("stage %s is open again after %.1f s", self.link.name, seconds)
+
+    def _open_again(self) -> None:
+        """Send what was made to a new process."""
+        link, _ = self._connect()
+        try:
+            for message, data in [*self._made.values()]:
+                link.ask(message, bytes(join_pieces(data)))
+            for writes in [*self._writes.values()]:
+                for message, data in writes.values():
+                    link.ask(message, data)
+        except BaseException:
+            link.close()
+            raise
+        self.link = link
+
+    def make(self, number: int, message: Message, data: Pieces | bytes = b"") -> Message:
+        """Have the stage make something, and note how, for another process."""
+        given = memoryview(data) if isinstance(data, bytes) else data
+        found = self.link.ask(message, bytes(join_pieces(given)))[0]
+        if self._reopen_seconds:
+            self._made[number] = message, given
+        return found
+
+    def note_computed(self, numbers: Sequence[int]) -> None:
+        """Note states that a graph computed, which another process would not have."""
+        self._computed.update(numbers)
 
     def new_id(self) -> int:
         """Return a number for another graph or storage."""
@@ -451,8 +552,11 @@ class StageExecutor:
             raise ContextError(f"{storage.label or storage.kind}: it was released")
         return storage.handle.id
 
-    def release(self, message: Message) -> None:
+    def release(self, message: Message, number: int) -> None:
         """Send a message that releases something, unless all is gone with the stage."""
+        self._made.pop(number, None)
+        self._writes.pop(number, None)
+        self._computed.discard(number)
         with suppress(DeviceLost):
             self.link.post(message)
 
@@ -461,8 +565,9 @@ class StageExecutor:
         number = self.new_id()
         message = {"do": "weight", "id": number, "spec": spec_to_plain(spec), "label": label}
         places = self._find(data)
-        raw = b"" if places else bytes(join_pieces(data))
-        found = self.link.ask({**message, "alone": alone, "places": places}, raw)[0]
+        found = self.make(
+            number, {**message, "alone": alone, "places": places}, b"" if places else data
+        )
         return Storage(found["nbytes"], "weight", label, Kept(number))
 
     def _find(self, data: Pieces) -> list[tuple[int, int, int]]:
@@ -481,7 +586,7 @@ class StageExecutor:
         """Return storage on the stage that outlives graphs."""
         number = self.new_id()
         message = {"do": "state", "id": number, "spec": spec_to_plain(spec), "label": label}
-        nbytes: int = self.link.ask({**message, "zeroed": zeroed})[0]["nbytes"]
+        nbytes: int = self.make(number, {**message, "zeroed": zeroed})["nbytes"]
         self._cache[number] = label, nbytes
         return Storage(nbytes, "state", label, Kept(number))
 
@@ -489,7 +594,7 @@ class StageExecutor:
         """Release the bytes of a state, or of an `alone` weight; calling it again is harmless."""
         if isinstance(storage.handle, Kept):
             self._cache.pop(storage.handle.id, None)
-            self.release({"do": "free", "id": storage.handle.id})
+            self.release({"do": "free", "id": storage.handle.id}, storage.handle.id)
         storage.handle = None
 
     def record(
@@ -531,7 +636,12 @@ class StageExecutor:
 
     def write(self, node: Node, data: bytes) -> None:
         """Write bytes into a dense state."""
-        self.link.ask({"do": "write", "node": self._encode(node)}, data)
+        message = {"do": "write", "node": self._encode(node)}
+        self.link.ask(message, data)
+        # Caches are empty in another process, but the scales of adapters stay.
+        if self._reopen_seconds and not node.storage.label.startswith("cache."):
+            writes = self._writes.setdefault(self.number(node.storage), {})
+            writes[str(message["node"])] = message, data
 
     def memory_report(self) -> str:
         """Return the stage's use of memory, as a table."""
@@ -562,6 +672,7 @@ def open_stage(
     params: BackendParams,
     patience: Patience | None = None,
     lost: Lost = lambda _: None,
+    reopen_seconds: float = 0.0,
 ) -> StageExecutor:
     """Open a stage: connect to its node, which compares version and files before it loads anything.
 
@@ -569,6 +680,8 @@ def open_stage(
     ----------
     lost : callable
         Called with the error, in a thread, if the stage is lost while nothing runs.
+    reopen_seconds : float
+        See `StageExecutor`.
 
     Raises
     ------
@@ -578,9 +691,6 @@ def open_stage(
         It has another version or another file, or cannot open its device.
     """
     wait = patience or Patience(late=spec.late_seconds)
-    sock, pid = connect(spec.address, spec.ticket, ticket=True)
-    # The process imports the package and starts a driver before it can give a sign of life.
-    link = StageLink(sock, spec.id, pid, replace(wait, silent=max(wait.silent, OPEN_SECONDS)))
     options = {name: getattr(params, name) for name in ("profile", "exact", "coarse", "self_test")}
     rules = params.fusion if isinstance(params.fusion, bool) else [*params.fusion]
     files = [(there, digest) for _, there, digest in spec.files]
@@ -588,13 +698,21 @@ def open_stage(
         "do": "open", "version": spec.version, "device": spec.device, "files": files,
         "fusion": rules, **options,
     }  # fmt: skip
-    try:
-        facts = link.ask(message)[0]
-        own = {here: number for number, (here, _, _) in enumerate(spec.files)}
-        made = StageExecutor(link, facts, own)
-        link.set_patience(wait)
-    except BaseException:
-        link.close()
-        raise
+
+    def begin() -> tuple[StageLink, Message]:
+        sock, pid = connect(spec.address, spec.ticket, ticket=True)
+        # The process imports the package and starts a driver before it can give a sign of life.
+        long = replace(wait, silent=max(wait.silent, OPEN_SECONDS))
+        link = StageLink(sock, spec.id, pid, long)
+        try:
+            facts = link.ask(message)[0]
+            link.set_patience(wait)
+        except BaseException:
+            link.close()
+            raise
+        return link, facts
+
+    own = {here: number for number, (here, _, _) in enumerate(spec.files)}
+    made = StageExecutor(begin, own, reopen_seconds)
     made.watch(wait.beat, lost)
     return made

@@ -36,6 +36,7 @@ from wgpu_backend.errors import (
     ModelError,
     OptionError,
     StoreError,
+    WorkerLost,
 )
 from wgpu_backend.llama.states import (
     Layout,
@@ -64,6 +65,9 @@ Reply = tuple[Message, bytes]
 # The server limits the queue, so the worker need not.
 _UNBOUND = 1 << 20
 _ADAPTER = re.compile(r"[a-z0-9]+:\d+(#\d+)?")
+# For how long a stage on another node that was lost is tried to be opened again. Then the server
+# looks for other nodes.
+REOPEN_SECONDS = 20.0
 # Least time between two progress messages.
 _BEAT_SECONDS = 0.1
 
@@ -151,7 +155,19 @@ def _load(
     for path in spec.imports:
         import_file(path)
     stages = () if spec.pipeline is None else spec.pipeline.stages
-    openers = {each.id: partial(open_stage, each, lost=lost) for each in stages}
+    engines: list[Engine] = []
+
+    def notice(error: Exception) -> None:
+        """Have the engine open a stage again that was lost while nothing ran."""
+        if engines:
+            engines[0].wake()
+        else:
+            lost(error)
+
+    openers = {
+        each.id: partial(open_stage, each, lost=notice, reopen_seconds=REOPEN_SECONDS)
+        for each in stages
+    }
     try:
         model = load(spec.path, progress=progress, openers=openers, **spec.arguments)
     except DeviceError:
@@ -160,7 +176,8 @@ def _load(
     # An encoder has no engine; it only reads texts.
     if not model.model.has_logits:
         return model, None
-    return model, make_engine(model, spec, progress, max_queue=_UNBOUND)
+    engines.append(make_engine(model, spec, progress, max_queue=_UNBOUND))
+    return model, engines[0]
 
 
 def _require_adapters(spec: LoadSpec) -> None:
@@ -364,6 +381,9 @@ class Service:
         try:
             answer, raw = act()
         except Exception as error:
+            if isinstance(error, DeviceLost) and self._engine and self._model.lost is not None:
+                self._engine.wake()
+                error = WorkerLost(f"{error}; it is opened again, send the request again")
             # The server reports it to the client.
             self._sender.send_error(number, error)
             if isinstance(error, DeviceLost):

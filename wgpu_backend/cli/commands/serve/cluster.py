@@ -21,7 +21,7 @@ from wgpu_backend.cli.names import BUNDLED, STORY
 from wgpu_backend.cli.store import open_store
 from wgpu_backend.errors import WorkerLost
 from wgpu_backend.server.cluster.files import find_copy
-from wgpu_backend.server.cluster.link import Listener
+from wgpu_backend.server.cluster.link import Listener, choose_port
 from wgpu_backend.server.cluster.opener import NodeFacts
 
 ADAPTER, MEMORY = "wgpu_adapter", "wgpu_memory"
@@ -54,7 +54,11 @@ class Agent:
 
     def __init__(self, token: str, host: str) -> None:
         self._host = host
-        self._listener = Listener(token, host)
+        try:
+            self._listener = Listener(token, host, choose_port(token), spare=True)
+        except OSError:
+            # Another node of this machine has it.
+            self._listener = Listener(token, host, spare=True)
 
     def describe(self, device: str | None = None) -> NodeFacts:
         """Return the node's facts, see `opener.Node`."""
