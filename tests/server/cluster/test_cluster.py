@@ -7,6 +7,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import partial
+from types import SimpleNamespace
 
 import pytest
 
@@ -22,8 +23,10 @@ from wgpu_backend.server.cluster.link import (
 )
 from wgpu_backend.server.cluster.replicas import (
     BLOCK,
+    MOST_RUNS,
     ClusterModel,
     Prefixes,
+    Relay,
     hash_blocks,
 )
 from wgpu_backend.server.worker.messages import LoadSpec
@@ -141,6 +144,18 @@ def test_prefixes_are_compared_by_whole_blocks_and_all_before_them():
     # The same block after another beginning is not the same prefix.
     assert known.measure(hash_blocks([*range(1, BLOCK + 1), *range(BLOCK, 2 * BLOCK)])) == 0
     assert known.measure(hash_blocks([1, 2, 3])) == 0
+
+
+def test_a_request_that_ends_every_worker_is_given_up():
+    runs = []
+    relay = Relay(Request.of([1], max_tokens=1), SimpleNamespace(run=runs.append))
+    for _ in range(MOST_RUNS - 1):
+        assert not relay.ended
+        relay.fail(WorkerLost("its worker process is gone"))
+    assert runs == [relay] * (MOST_RUNS - 1)
+    relay.fail(WorkerLost("its worker process is gone"))
+    assert relay.ended
+    assert len(runs) == MOST_RUNS - 1
 
 
 @pytest.fixture
