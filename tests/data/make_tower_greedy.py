@@ -1,6 +1,8 @@
 """Tokens that transformers chooses after the prompts of tiny towers, for `tests/towers.py`.
 
-Needs what ``../shared/tools/tiny_towers.py`` needs; writes greedy.json into each folder::
+Needs what ``../shared/tools/tiny_towers.py`` needs; writes greedy.json into each folder, and for
+Llama 3.2 Vision logits.npz, without the pictures that earlier tokens see in transformers, see
+`make_mllama.py`::
 
     python tests/data/make_tower_greedy.py FOLDER...
 """
@@ -11,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
+sys.path.insert(0, str(Path(__file__).parents[2]))
 sys.path.insert(0, str(Path(__file__).parents[3] / "shared" / "tools"))
 import tiny_towers
 
@@ -55,7 +58,15 @@ def main(folders):
             made = getattr(transformers, config["architectures"][0])
             model = made.from_pretrained(folder / "hf", attn_implementation="eager").float().eval()
             arrays = np.load(folder / "reference.npz")
+            if config["model_type"] == "mllama":
+                from tests.data.make_mllama import hide_pictures
+
+                hide_pictures(model)
             counts = [count for count in (1, 2) if f"p{count}.logits" in arrays]
+            if config["model_type"] == "mllama":
+                given = {i: inputs(arrays, i, torch) for i in counts}
+                logits = {f"p{i}.logits": model(**given[i]).logits[0].numpy() for i in counts}
+                np.savez(folder / "logits.npz", **logits)
             found = {i: choose(model, inputs(arrays, i, torch), torch) for i in counts}
             (folder / "greedy.json").write_text(json.dumps(found))
 

@@ -10,11 +10,13 @@ pytest.importorskip("starlette", reason="the extra [serve] is not installed")
 from PIL import Image, ImageDraw
 
 import wgpu_backend as wb
+from tests.models import test_mllama as mllama
 from tests.models.test_shared_space import write_folder
 from tests.server.serving import client_of, lines
 from wgpu_backend.cli.commands.serve.loads import make_bundled_entry
 from wgpu_backend.engine.loading import bundled
-from wgpu_backend.files.store.modelfile import Modelfile
+from wgpu_backend.files.huggingface.create import create as convert
+from wgpu_backend.files.store.modelfile import Modelfile, parse_modelfile
 from wgpu_backend.files.store.names import ModelName
 from wgpu_backend.files.store.store import Store
 from wgpu_backend.files.store.stored import create, open_stored
@@ -415,3 +417,34 @@ def test_a_model_of_texts_refuses_to_embed_a_picture(client):
     found = client.post("/v1/embeddings", json={"model": "tale", "input": [{"image": RED}]})
     why = "embeds texts only, pictures were given"
     assert (found.status_code, why in found.text) == (400, True), found.text
+
+
+def test_a_model_that_attends_to_pictures(tmp_path):
+    """Llama 3.2 Vision answers as transformers do, in a worker as in the process itself."""
+    name = ModelName.parse("mllama")
+    store = Store(tmp_path / "store")
+    made = convert(tmp_path / "made.gguf", mllama.make_folder(tmp_path / "hf"))
+    create(store, name, parse_modelfile(f"FROM {made.path}\nFROM {made.tower}"), tmp_path)
+    file = io.BytesIO()
+    Image.fromarray(mllama.shown("a")).save(file, "PNG")
+    body = {
+        "model": "mllama",
+        "prompt": "in the <__media__> in a",
+        "raw": True,
+        "stream": False,
+        "images": [base64.b64encode(file.getvalue()).decode()],
+        "options": {**COLD, "num_predict": 8},
+    }
+
+    def opens(stored, num_ctx):
+        spec = LoadSpec(str(stored.path), "cpu", num_ctx=64, mmproj=str(stored.projector))
+        return open_worker("mllama", spec, 8, lambda error: None)
+
+    with client_of(tmp_path / "store", opens=opens, wraps=lambda model: model) as client:
+        shown = client.post("/api/show", json={"model": "mllama"}).json()
+        assert "vision" in shown["capabilities"]
+        found = client.post("/api/generate", json=body).json()
+    # The picture takes one place in the prompt.
+    assert found["prompt_eval_count"] == 8
+    tokens = mllama.recorded()[1]["tokens one"][-8:]
+    assert found["response"] == "".join(mllama.VOCABULARY[i] for i in tokens).replace("Ġ", " ")

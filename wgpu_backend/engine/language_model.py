@@ -337,7 +337,8 @@ class LanguageModel(Answers):
         ids = prompt.tokens
         inserted = self.towers.insert(prompt.placed) if prompt.placed else None
         limit = max(1, limit // 2)
-        return self._rows("logits", ids, self._logits, limit, inserted=inserted)
+        found = self._rows("logits", ids, self._logits, limit, inserted=inserted)
+        return found[:, : self.model.logit_cols]
 
     def _raw_prompt(
         self, tokens: str | Sequence[int], images: Sequence[Source], audio: Sequence[Sound] = ()

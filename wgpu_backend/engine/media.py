@@ -19,8 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wgpu_backend.engine.prompt import Prompter
-from wgpu_backend.errors import OptionError
+from wgpu_backend.errors import ModelError, OptionError
 from wgpu_backend.nn.batch import Span, Work
+from wgpu_backend.nn.model_inputs import STATES
 from wgpu_backend.nn.rope import POSITIONS
 from wgpu_backend.nn.tower import NUMBER_MARK, Media, Rows, Tower
 from wgpu_backend.nn.transformer import EMBEDDINGS
@@ -90,11 +91,14 @@ class Run:
         Number of that row in the tower's result.
     rows : Rows
         Number of rows, and their grid.
+    token : int
+        Token id in a row's place; that of a picture whose rows the model attends to.
     """
 
     start: int
     first: int
     rows: Rows
+    token: int = PLACE_ID
 
     @property
     def end(self) -> int:
@@ -152,7 +156,7 @@ def make_stand_ins(media: Media) -> list[int]:
     base = int.from_bytes(media.digest[:_DIGEST_NBYTES], "little")
     # Rows of a picture differ by their number, and equal numbers of two pictures by the digest.
     return [
-        STAND_IN | (base ^ row * 0x9E3779B97F4A7C15) & STAND_IN - 1 for row in range(media.rows)
+        STAND_IN | (base ^ row * 0x9E3779B97F4A7C15) & STAND_IN - 1 for row in range(media.tokens)
     ]
 
 
@@ -189,9 +193,13 @@ def place(
     tokens: list[int] = []
     placed: list[Placed] = []
 
+    begins = True
+
     def encode(part: str) -> None:
+        nonlocal begins
         ids = tokenizer.encode(part, add_special=False, parse_special=True)
-        tokens.extend(ids if tokens else begin(ids))
+        tokens.extend(begin(ids) if begins else ids)
+        begins = False
 
     # The text between rows is tokenized in one piece, with the control tokens around the rows.
     waiting = pieces[0]
@@ -207,15 +215,33 @@ def place(
             if isinstance(part, str):
                 waiting += part.replace(NUMBER_MARK, str(number))
                 continue
-            encode(waiting)
+            # BOS follows pictures at the start, if the model attends to their rows.
+            if waiting or not part.states:
+                encode(waiting)
             waiting = ""
-            runs.append(Run(len(tokens), first, part))
-            tokens += stand_ins[first : first + part.count]
-            first += part.count
+            token = _find_token(tokenizer, tower.placeholder) if part.states else PLACE_ID
+            runs.append(Run(len(tokens), first, part, token))
+            tokens += stand_ins[: part.count]
+            del stand_ins[: part.count]
+            first += part.outputs
         placed.append(Placed(media, tower, tuple(runs)))
         waiting += after_it + after
     encode(waiting)
     return Prompt(tokens, tuple(placed))
+
+
+def _find_token(tokenizer: Tokenizer, text: str) -> int:
+    """Return the id of the token that stands for a picture.
+
+    Raises
+    ------
+    ModelError
+        The vocabulary has no such token.
+    """
+    ids = tokenizer.encode(text, add_special=False, parse_special=True)
+    if len(ids) != 1:
+        raise ModelError(f"the vocabulary has no token {text!r}, which stands for a picture")
+    return ids[0]
 
 
 @dataclass(slots=True, weakref_slot=True)
@@ -257,8 +283,12 @@ class Inserted:
     def whole(self, sent: int, count: int) -> int:
         """Return `count`, changed so that the pass cuts no run with bidirectional attention.
 
-        The pass ends before such a run. If it begins with the run, it takes all of it.
+        The pass ends before such a run. If it begins with the run, it takes all of it. It also ends
+        before a picture that later tokens attend to.
         """
+        for run in self._list_attended():
+            if sent < run.start < sent + count:
+                count = run.start - sent
         for run in self._linked():
             if run.start < sent + count < run.end:
                 return run.start - sent if run.start > sent else run.end - sent
@@ -268,6 +298,10 @@ class Inserted:
     def longest(self) -> int:
         """Return the most rows that attend to each other, and so need one pass; 0 for none."""
         return max((run.rows.count for run in self._linked()), default=0)
+
+    def _list_attended(self) -> list[Run]:
+        """Return the runs whose rows the model attends to."""
+        return [run for each in self.placed for run in each.runs if run.rows.states]
 
     def _linked(self) -> list[Run]:
         """Return the runs whose rows attend to each other."""
@@ -286,6 +320,13 @@ class Inserted:
         if self.turns:
             inputs[POSITIONS] = self.positions(start, end)
         tokens = [PLACE_ID if token >= STAND_IN else token for token in work.tokens]
+        for index, each in enumerate(self.placed):
+            for run in each.runs:
+                if run.rows.states and start <= run.start < end:
+                    # `whole` ends passes before a picture, so that it is the first token.
+                    assert run.start == start
+                    tokens[0] = run.token
+                    inputs[STATES] = self.rows[index][run.first : run.first + run.rows.states]
         # Rows of a run that are cached already saw the whole run; the others see them anyway.
         spans: list[Span] = [
             (max(run.start, start) - start, run.end - 1 - start)
@@ -300,7 +341,7 @@ class Inserted:
         for index, each in enumerate(self.placed):
             for run in each.runs:
                 first, last = max(run.start, start), min(run.end, end)
-                if first >= last:
+                if first >= last or run.rows.states:
                     continue
                 if made is None:
                     made = np.full((end - start, self.cols), np.nan, np.float32)

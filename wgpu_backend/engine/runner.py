@@ -19,7 +19,7 @@ from typing import NamedTuple, cast
 import numpy as np
 
 from wgpu_backend.device.interrupts import uninterrupted
-from wgpu_backend.dtypes import I32
+from wgpu_backend.dtypes import F32, I32
 from wgpu_backend.errors import ContextError, ContextFull
 from wgpu_backend.graph.spec import Spec
 from wgpu_backend.ml.context import Context
@@ -30,8 +30,9 @@ from wgpu_backend.nn.batch import Batch, BatchArrays, BatchShape, Work, all_inpu
 from wgpu_backend.nn.kvcache.cache import Cache, GraphInputs
 from wgpu_backend.nn.kvcache.encoded import EncodedCache
 from wgpu_backend.nn.kvcache.layered import LayeredCache
+from wgpu_backend.nn.kvcache.pictures import PicturesCache
 from wgpu_backend.nn.model import Model, PromptEncoder
-from wgpu_backend.nn.model_inputs import find_unknown
+from wgpu_backend.nn.model_inputs import STATES, AttendedInput, find_unknown
 from wgpu_backend.ops.sampling.sampling import reference, resolve_tokens
 
 # Tokens of one pass: longer prompts are split, which bounds the memory and time of a pass.
@@ -48,6 +49,8 @@ SHORTEST = 256
 TOKEN_SLOTS = 256
 # References to slots are ids from here down.
 NEWEST = reference(0)
+# Rows of a picture whose keys and values are written together.
+ROWS_TOGETHER = 256
 
 Build = Callable[[Batch, Tensor], Sequence[Tensor]]
 
@@ -170,6 +173,7 @@ class Runner:
         spec = Spec.dense((TOKEN_SLOTS,), I32)
         self.token_slots = leaf(spec, self._executor.state(spec, "chosen tokens"))
         self._passes: dict[tuple[Hashable, BatchShape, Build, int], Pass] = {}
+        self.pictures = _PictureWriter.make(model, cache)
 
     def prefill(
         self, sequence: int, tokens: Sequence[int], head: Head, extra: Mapping[str, Array]
@@ -278,9 +282,12 @@ class Runner:
             # Equal counts would mean that all rows are wanted.
             results *= 2
         longest = self.cache.reach(bucket(longest, SHORTEST), rows)
-        given = tuple(sorted({name for work in works for name in work.inputs}))
+        given = {name for work in works for name in work.inputs}
+        if self.pictures is not None and self.pictures.has_any(works):
+            given.add(STATES)
         spans = any(work.spans for work in works)
-        return BatchShape(rows, results, bucket(len(works)), longest, given, spans)
+        names = tuple(sorted(given))
+        return BatchShape(rows, results, bucket(len(works)), longest, names, spans)
 
     def made_for(self, shape: BatchShape, head: Head) -> Pass:
         """Return the graph of a shape with the inputs of its runs, recorded on the first use."""
@@ -328,6 +335,8 @@ class Runner:
         """Release graphs that were recorded for variants other than the current one."""
         for key in [key for key in self._passes if key[0] != self.model.variant]:
             self._passes.pop(key).close()
+        if self.pictures is not None:
+            self.pictures.close()
 
     @uninterrupted
     def close(self) -> None:
@@ -335,6 +344,8 @@ class Runner:
         for made in self._passes.values():
             made.close()
         self._passes.clear()
+        if self.pictures is not None:
+            self.pictures.close()
         self._executor.free(self.token_slots.storage)
 
 
@@ -383,7 +394,10 @@ class BatchedSubmit:
         before = [(w.sequence, cache.length(w.sequence)) for w in works]
         step = self._pass.steps[self._filled]
         try:
-            step.batch.fill(works)
+            if runner.pictures is None:
+                step.batch.fill(works)
+            else:
+                runner.pictures.fill(step.batch, works)
             write_inputs(step.extra, extra)
         except BaseException:
             runner.restore(before)
@@ -412,6 +426,81 @@ class BatchedSubmit:
         clock.steps += self._filled
         clock.host += time.perf_counter() - begin
         return [TimedResult(result, clock) for result in results]
+
+
+class _PictureWriter:
+    """A writer of the keys and values of pictures, for models that attend to them.
+
+    Parameters
+    ----------
+    cols : int
+        Columns of a picture's rows.
+    """
+
+    def __init__(self, model: Model, cache: Cache, pictures: PicturesCache, cols: int) -> None:
+        self._model = model
+        self._cache = cache
+        self._pictures = pictures
+        self._cols = cols
+        self._made: tuple[Context, Recorded] | None = None
+
+    @classmethod
+    def make(cls, model: Model, cache: Cache) -> _PictureWriter | None:
+        """Make a writer; None for other models."""
+        known = model.inputs().get(STATES)
+        parts = cache.parts if isinstance(cache, LayeredCache) else ()
+        found = next((part for part in parts if isinstance(part, PicturesCache)), None)
+        if found is None or not isinstance(known, AttendedInput):
+            return None
+        return cls(model, cache, found, known.cols)
+
+    def has_any(self, works: Sequence[Work]) -> bool:
+        """Return whether tokens of some sequence attend to a picture."""
+        return any(self._pictures.has(work.sequence) for work in works)
+
+    def fill(self, batch: BatchArrays, works: Sequence[Work]) -> None:
+        """Fill a pass, with the pictures that the first tokens of its sequences stand for."""
+        given = [(work.sequence, work.inputs[STATES]) for work in works if STATES in work.inputs]
+        try:
+            for sequence, rows in given:
+                self._pictures.announce(sequence, self._cache.length(sequence), len(rows))
+            batch.fill(works)
+        finally:
+            self._pictures.forget_announced()
+        for sequence, rows in given:
+            self._write(rows, self._pictures.newest_slots(sequence))
+
+    def _write(self, rows: Array, slots: Array) -> None:
+        """Write the keys and values of rows, (rows, cols), into these slots."""
+        self._made = self._made or self._record()
+        for at in range(0, len(rows), ROWS_TOGETHER):
+            part = rows[at : at + ROWS_TOGETHER]
+            padded = np.zeros((ROWS_TOGETHER, self._cols), np.float32)
+            # Padding is written nowhere.
+            places = np.full(ROWS_TOGETHER, -1, np.int32)
+            padded[: len(part)], places[: len(part)] = part, slots[at : at + ROWS_TOGETHER]
+            self._made[1].run({STATES: padded, SLOTS: places})
+
+    def _record(self) -> tuple[Context, Recorded]:
+        context = Context(self._model.backend.executor)
+        try:
+            rows = context.input(STATES, (ROWS_TOGETHER, self._cols), F32)
+            slots = context.input(SLOTS, (ROWS_TOGETHER,), I32)
+            for layer, (key, value) in self._model.project_rows(rows).items():
+                context.forward(*self._pictures.write(layer, key, value, slots))
+            # The graph needs an output.
+            return context, context.record(rows.slice(0, 0, 1).contiguous())
+        except BaseException:
+            context.close()
+            raise
+
+    def close(self) -> None:
+        """Release the recorded graph; it is made again on the next use."""
+        if self._made is not None:
+            context, recorded = self._made
+            self._made = None
+            recorded.close()
+            context.close()
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,7 +37,7 @@ from wgpu_backend.ml.backend import Backend
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.executor import Array, Cost, Pausable, PausableRun, Submitted
 from wgpu_backend.nn.model import Model
-from wgpu_backend.nn.model_inputs import RowsInput
+from wgpu_backend.nn.model_inputs import STATES, AttendedInput, RowsInput
 from wgpu_backend.nn.rope import POSITIONS
 from wgpu_backend.nn.tower import Media, Tower, known_kinds, tower_class
 from wgpu_backend.nn.transformer import EMBEDDINGS
@@ -265,6 +265,13 @@ class _Now:
         return (None if self.wanted_by is None else self.wanted_by()) is inserted
 
 
+def _find_cols(model: Model) -> int | None:
+    """Return the columns of the rows that a model takes in a prompt; None if it takes none."""
+    inputs = model.inputs()
+    wanted = inputs.get(EMBEDDINGS) or inputs.get(STATES)
+    return wanted.cols if isinstance(wanted, RowsInput | AttendedInput) else None
+
+
 class Towers:
     """The towers of a language model, from its own file or folder, or from `mmproj`.
 
@@ -306,7 +313,7 @@ class Towers:
             `mmproj` is damaged, or several files of the folder fit.
         """
         if self._kinds is None:
-            takes = self._model.shared_cols or EMBEDDINGS in self._model.inputs()
+            takes = self._model.shared_cols or _find_cols(self._model)
             self._file = open_tower(self._text.file, self._mmproj) if takes else None
             self._kinds = {} if self._file is None else known_kinds(self._file.config)
         return [*self._kinds]
@@ -337,7 +344,7 @@ class Towers:
     def _lacking(self, modality: str) -> str:
         name, what = self._text.file.path, _NAMES[modality]
         architecture = self._text.config.architecture
-        if not self._model.shared_cols and EMBEDDINGS not in self._model.inputs():
+        if not self._model.shared_cols and not _find_cols(self._model):
             return f"{name}: architecture {architecture!r} takes only text, {what} were given"
         return (
             f"{name}: it has no tower for {what}: neither in the file, nor as an mmproj*.gguf of "
@@ -360,8 +367,7 @@ class Towers:
 
     def _require_width(self, tower: Tower) -> None:
         """Raise if the rows' width is not the language model's."""
-        rows = self._model.inputs().get(EMBEDDINGS)
-        wanted = rows.cols if isinstance(rows, RowsInput) else self._model.shared_cols
+        wanted = _find_cols(self._model) or self._model.shared_cols
         if wanted != tower.cols:
             # A server answers such a file of its store like a damaged one.
             raise GGUFError(
@@ -379,7 +385,7 @@ class Towers:
         config, kinds = self._file.config, self._kinds
         spans = any(not tower_class(config, name, kinds[name]).is_causal for name in modalities)
         known = self._model.inputs()
-        return RowKinds(tuple(sorted({EMBEDDINGS, POSITIONS} & known.keys())), spans)
+        return RowKinds(tuple(sorted({EMBEDDINGS, POSITIONS, STATES} & known.keys())), spans)
 
     @property
     def markers(self) -> list[str]:
@@ -417,9 +423,7 @@ class Towers:
     def insert(self, placed: Sequence[Placed]) -> Inserted:
         """Return the inputs that replace a prompt's stand-ins, with no rows encoded yet."""
         inputs = self._model.inputs()
-        wanted = inputs.get(EMBEDDINGS)
-        cols = wanted.cols if isinstance(wanted, RowsInput) else 0
-        return Inserted(placed, cols, POSITIONS in inputs)
+        return Inserted(placed, _find_cols(self._model) or 0, POSITIONS in inputs)
 
     def embed(self, part: Part) -> F32s:
         """Return the vector of a picture, (cols,), in the space of the model's texts.

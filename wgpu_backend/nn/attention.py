@@ -572,8 +572,14 @@ class CrossAttention(Module):
         Factor of scores; None for ``head ** -0.5``.
     prefix : str
         Prefix of the names of the weights, after that of the layer.
+
+    Attributes
+    ----------
+    picture : int
+        Most positions of a picture, see `EncodedShape`.
     """
 
+    picture: int = 0
     query: Linear
     key: Linear
     value: Linear
@@ -601,18 +607,22 @@ class CrossAttention(Module):
     @property
     def cached(self) -> EncodedShape:
         """Return the cache entry of the encoder's keys and values."""
-        return EncodedShape(self.keys, self.values)
+        return EncodedShape(self.keys, self.values, self.picture)
 
     def project_states(self, states: Tensor) -> tuple[Tensor, Tensor]:
         """Return keys and values, (tokens, cols) each, of an encoder's states (tokens, width)."""
         key, value = fused_linear(states, self.key, self.value)
         return key, value
 
+    def make_queries(self, x: Tensor) -> Tensor:
+        """Return queries of rows: (tokens, heads, head)."""
+        return self.query(x).reshape(x.shape[0], self.heads, self.head)
+
     def forward(self, x: Tensor, batch: Batch) -> Tensor:
         """Attend: (tokens, width) to (tokens, heads * value_head), for `project`."""
         stored = batch.encoder_key_values(self.layer)
         y = attention(
-            self.query(x).reshape(x.shape[0], self.heads, self.head),
+            self.make_queries(x),
             stored.keys,
             stored.values,
             stored.pages,

@@ -183,6 +183,10 @@ class Batch:
         """Return a model input; None where no chunk of the batch has values for it."""
         return self.inputs[name] if name in self.shape.inputs else None
 
+    def has(self, name: str) -> bool:
+        """Return whether some sequence of the batch has a model input."""
+        return name in self.shape.inputs
+
     def input_rows(self, name: str) -> Tensor:
         """Return the row that each row of a `RowsInput` replaces, -1 for none: (tokens,), i32."""
         return self.inputs[f"{name}.rows"]

@@ -72,6 +72,8 @@ class Model(FileModule, ABC):
         Whether `hidden` adds `directions`.
     directions : mapping of int to Tensor
         Control vectors, added to the states after a layer: (width,), f32.
+    logit_cols : int or None
+        Number of tokens that have a logit, if the last rows of the embedding are only read.
     variant : hashable
         Key of the current adapters and directions. Graphs recorded for another variant are not
         reused.
@@ -88,6 +90,7 @@ class Model(FileModule, ABC):
     takes_sound: ClassVar[bool] = False
     scored_pooling: str = "cls"
     steerable: ClassVar[bool] = False
+    logit_cols: int | None = None
     variant: Hashable = ()
 
     def __init_subclass__(cls) -> None:
@@ -204,6 +207,18 @@ class Model(FileModule, ABC):
     def prompt_encoder(self) -> PromptEncoder | None:
         """Return the encoder that reads prompts for the decoder; None for decoder-only models."""
         return None
+
+    def project_rows(self, rows: Tensor) -> Mapping[int, tuple[Tensor, Tensor]]:
+        """Return keys and values, (rows, cols) each, of a picture's rows, by layer.
+
+        Only for models with an `AttendedInput`.
+
+        Parameters
+        ----------
+        rows : (rows, cols), f32
+            Rows of a tower.
+        """
+        return {}
 
     def inputs(self) -> Mapping[str, ModelInput]:
         """Return the model inputs in addition to tokens, by name; see `nn.model_inputs`."""

@@ -113,6 +113,28 @@ class SequenceInput:
                 into[row] = _check_shape(name, array, self.shape)
 
 
+STATES = "states"
+"""The name of the model input of an `AttendedInput`."""
+
+
+@dataclass(frozen=True, slots=True)
+class AttendedInput:
+    """Rows of a picture that a model attends to from a token on, instead of rows of the prompt.
+
+    A chunk whose first token stands for a picture has (rows, cols). Their keys and values are
+    written to the cache before the pass, which reads them there.
+    """
+
+    cols: int
+
+    def input_specs(self, name: str, tokens: int, sequences: int) -> InputSpecs:
+        """Return nothing: the cache declares what a graph reads."""
+        return {}
+
+    def fill(self, name: str, arrays: Arrays, values: Sequence[Array | None]) -> None:
+        """Do nothing: the cache fills its inputs."""
+
+
 def find_unknown(names: Sequence[str], known: Mapping[str, ModelInput]) -> list[str]:
     """Return the names that the model does not declare."""
     return [name for name in names if name not in known]

@@ -46,11 +46,20 @@ class Rows:
         positions like those of text.
     step : float
         Positions in time from one frame of a grid to the next; their sum is rounded down.
+    states : int
+        Number of the tower's rows, if the model attends to them instead: the prompt then has one
+        token for the picture, and `count` is 1. 0 for rows in the prompt.
     """
 
     count: int
     grid: Grid | None = None
     step: float = 1.0
+    states: int = 0
+
+    @property
+    def outputs(self) -> int:
+        """Return the number of rows of the tower's result."""
+        return self.states or self.count
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +87,11 @@ class Media:
     @property
     def rows(self) -> int:
         """Return the number of rows of the tower's result."""
+        return sum(part.outputs for part in self.layout if isinstance(part, Rows))
+
+    @property
+    def tokens(self) -> int:
+        """Return the number of places in the prompt, without the texts."""
         return sum(part.count for part in self.layout if isinstance(part, Rows))
 
 

@@ -13,6 +13,9 @@ from wgpu_backend.nn.model import architectures
 
 FAMILIES = families()
 KNOWN = {name.replace("{bid}", "*") for name in gguf.TENSOR_NAMES.values()}
+# The names of Ollama's converter for Llama 3.2 Vision, which llama.cpp does not have.
+KNOWN |= {f"blk.*.cross_attn_{part}_proj" for part in "qkvo"}
+KNOWN |= {f"blk.*.cross_attn_{part}" for part in ("q_norm", "k_norm", "attn_gate", "mlp_gate")}
 
 
 @pytest.mark.parametrize("name", FAMILIES)

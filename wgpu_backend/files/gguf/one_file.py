@@ -34,6 +34,8 @@ class OneFile:
         Architecture of the language model, if it differs.
     text_keys : mapping of str to str
         Names of the language model's keys that differ, without the architecture.
+    more : callable
+        Returns further keys of the language model, without the architecture.
     """
 
     projector: str
@@ -41,6 +43,7 @@ class OneFile:
     keys: Callable[[Config], Mapping[str, Value]]
     architecture: str | None = None
     text_keys: Mapping[str, str] = field(default_factory=dict[str, str])
+    more: Callable[[Config], Mapping[str, Value]] = lambda _: {}
 
 
 # Names of SigLIP's and CLIP's layers, as Ollama keeps those of transformers.
@@ -94,7 +97,31 @@ def _llama4(config: Config) -> dict[str, Value]:
     }
 
 
+def _mllama(config: Config) -> dict[str, Value]:
+    return {
+        "vision.feed_forward_activation": "gelu_erf",
+        **statistics(_CLIP_MEAN, _CLIP_DEVIATION),
+    }
+
+
+def _picture_rows(config: Config) -> dict[str, Value]:
+    """Return the most rows of a picture, for whose keys and values the cache has room."""
+    patches = config.uint("vision.image_size") // config.uint("vision.patch_size", at_least=1)
+    rows = config.uint("vision.max_num_tiles", 4, at_least=1) * (patches**2 + 1)
+    return {"attention.cross_attention_rows": rows}
+
+
 LAYOUTS: dict[str, OneFile] = {
+    "mllama": OneFile(
+        "mllama",
+        [
+            (r"\.attn_output\.", ".attn_out."),
+            (r"\.attn_norm\.", ".ln1."),
+            (r"\.ffn_norm\.", ".ln2."),
+        ],
+        _mllama,
+        more=_picture_rows,
+    ),
     "mistral3": OneFile(
         "pixtral",
         [
@@ -167,6 +194,7 @@ def text_part(file: GGUFFile) -> GGUFFile:
         elif not rest.startswith("vision."):
             metadata[f"{to}.{layout.text_keys.get(rest, rest)}"] = value
     metadata["general.architecture"] = to
+    metadata |= {f"{to}.{key}": value for key, value in layout.more(file.config).items()}
     names = {name: name for name in file.tensors if not _is_towers(name)}
     return FilePart(file, metadata, names, owns=True)
 

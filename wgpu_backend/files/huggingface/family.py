@@ -31,7 +31,8 @@ _USELESS = re.compile(
     r"|^(model\.)?(vision|visual|audio|multi_modal|connector\.|image_newline$|embed_vision|embed_audio)"
     r"|vision_tower|^pooler\.|mm_projector|^vpm\.|^resampler\."
 )
-_SCANS = (".A_log", ".D")
+# Parameters that have no suffix in GGUF files, either: of scans, and of gates of layers.
+_PLAIN = (".A_log", ".D", "_attn_gate", "_mlp_gate")
 _ALIASES = (
     ("rope_theta", "rotary_emb_base", "global_rope_theta"),
     ("partial_rotary_factor", "rotary_pct", "rope_pct"),
@@ -101,6 +102,8 @@ class Family:
     """Whether only a part of each head may be rotated."""
     has_local_rope: ClassVar[bool] = False
     """Whether layers with a window have a separate rotation."""
+    spare_tokens: ClassVar[int] = 0
+    """Rows of the embedding after ``vocab_size``, for tokens that are only read."""
     default_rope: ClassVar[Mapping[str, object]] = {}
     """Rotary settings of transformers for a config.json that has none."""
 
@@ -152,6 +155,15 @@ class Family:
                 "partial_rotary_factor", f"is {share}, {self.class_name} rotates whole heads"
             )
         return int(share * head_size(self.settings))
+
+    @property
+    def tokenizer_settings(self) -> Settings:
+        """Return the settings, with all rows of the embedding as ``vocab_size``."""
+        if not self.spare_tokens:
+            return self.settings
+        rows = self.settings.uint("vocab_size") + self.spare_tokens
+        values = {**self.settings.values, "vocab_size": rows}
+        return Settings(self.settings.source, values, self.settings.asked)
 
     @property
     def is_tied(self) -> bool:
@@ -237,8 +249,8 @@ class Family:
 
 
 def split_suffix(name: str) -> tuple[str, str]:
-    """Split a name into module and suffix; a bias may end in ``_bias``, scans have none."""
-    if name.endswith(_SCANS):
+    """Split a name into module and suffix; a bias may end in ``_bias``, `_PLAIN` have none."""
+    if name.endswith(_PLAIN):
         return name, ""
     for end, suffix in ((".weight", ".weight"), (".bias", ".bias"), ("_bias", ".bias")):
         if name.endswith(end):

@@ -163,7 +163,7 @@ def _metadata(
     }
     for key, value in keys.items():
         made[key if key.startswith("tokenizer.") else f"{family.architecture}.{key}"] = value
-    return made | tokenizer_keys(path, family.settings)
+    return made | tokenizer_keys(path, family.tokenizer_settings)
 
 
 def _size(values: Mapping[str, Values]) -> str:

@@ -367,6 +367,10 @@ class BlockTable:
         self.truncate(sequence, 0)
         self._held.pop(sequence, None)
 
+    def count_owned(self, sequence: int) -> int:
+        """Return the number of blocks that dropping a sequence would free."""
+        return sum(map(self._is_owned, self.get_blocks(sequence)))
+
     def _is_owned(self, block: int) -> bool:
         return block != GONE and self._references[block] == 1
 

@@ -21,7 +21,8 @@ from wgpu_backend.nn.kvcache.layers import (
     paged_layers,
     require_type,
 )
-from wgpu_backend.nn.kvcache.paged import PagedCache, Sight, WindowedCache
+from wgpu_backend.nn.kvcache.paged import BLOCK, PagedCache, Sight, WindowedCache
+from wgpu_backend.nn.kvcache.pictures import PicturesCache
 from wgpu_backend.nn.kvcache.recurrent import Checkpoints, RecurrentCache
 
 # Checkpoints that there is room for, over all sequences.
@@ -90,7 +91,12 @@ def make_cache(
             recurrent = RecurrentCache(executor, states, state_rows(states, sequences))
             parts[recurrent] = [*states]
         if encoded:
-            parts[texts := EncodedCache(executor, encoded, positions, dtype)] = ()
+            if picture := max(shape.picture for shape in encoded.values()):
+                room = sequences * -(-picture // BLOCK) * BLOCK
+                texts = PicturesCache(executor, encoded, room, dtype)
+            else:
+                texts = EncodedCache(executor, encoded, positions, dtype)
+            parts[texts] = ()
     # Nothing may stay allocated when a later part does not fit.
     except BaseException:
         for part in parts:

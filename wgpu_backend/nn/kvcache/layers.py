@@ -91,10 +91,14 @@ class EncodedShape:
     ----------
     key, value : int
         Numbers that one position takes, over all heads.
+    picture : int
+        Most positions of a picture, if the layer attends to pictures in a prompt instead; 0 for a
+        text that is read before the answer.
     """
 
     key: int
     value: int
+    picture: int = 0
 
     @property
     def columns(self) -> Mapping[str, int]:

@@ -147,6 +147,18 @@ def attend(
     return whole
 
 
+def attend_to(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """Attend to other rows: (patches, heads, cols), and (rows, heads, cols) of keys and values.
+
+    Returns
+    -------
+    (patches, heads · cols)
+    """
+    shaped = [x.reshape(1, *x.shape) for x in (q, k, v)]
+    y = _attend_in_groups(shaped, q.shape[-1] ** -0.5)
+    return y.contiguous().reshape(q.shape[0], -1)
+
+
 def _attend_in_groups(given: Sequence[Tensor], scale: float) -> Tensor:
     """Attend with several ops if one would take too long.
 
@@ -413,6 +425,7 @@ __all__ = [
     "RMSNorm",
     "Rotate",
     "attend",
+    "attend_to",
     "count_rows",
     "rotation",
     "rotation_at",

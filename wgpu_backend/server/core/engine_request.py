@@ -274,7 +274,7 @@ def _prepare(loaded: Loaded, media: Sequence[Part], optional: int = 0) -> list[P
     for part in media:
         found.append(model.prepare(part))
         # Before the next one is read, which takes time and memory.
-        if (rows := sum(each.rows for each, _ in found[optional:])) > model.num_ctx:
+        if (rows := sum(each.tokens for each, _ in found[optional:])) > model.num_ctx:
             raise ContextFull(
                 f"{len(found)} of {len(media)} pictures and sounds take {rows} tokens, the context "
                 f"holds {model.num_ctx}; send fewer or smaller ones, or load the model with a "

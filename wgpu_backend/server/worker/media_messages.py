@@ -16,7 +16,7 @@ from wgpu_backend.nn.tower import Media, Rows, Tower
 
 Message = dict[str, Any]
 PlacedPlain = tuple[str, list[list[Any]]]
-"""A digest, and of each run: start, first row, count of rows, their grid and its step."""
+"""A digest, and of each run: start, first row, the fields of its `Rows`, and its token."""
 # Host memory of a worker for what was prepared and not yet submitted.
 _MOST_NBYTES = 512 << 20
 
@@ -42,8 +42,7 @@ class PreparedMedia:
         return {
             "digest": digest,
             "layout": [
-                part if isinstance(part, str) else [part.count, part.grid, part.step]
-                for part in media.layout
+                part if isinstance(part, str) else _list_rows(part) for part in media.layout
             ],
             "markers": [*media.markers],
             "rules": [tower.placeholder, tower.around, tower.is_causal],
@@ -75,12 +74,16 @@ class PreparedMedia:
 
 def _parse_run(plain: Sequence[Any]) -> Run:
     start, first, *rows = plain
-    return Run(start, first, _parse_rows(rows))
+    return Run(start, first, _parse_rows(rows[:4]), *rows[4:])
+
+
+def _list_rows(rows: Rows) -> list[Any]:
+    return [rows.count, rows.grid, rows.step, rows.states]
 
 
 def _parse_rows(plain: Sequence[Any]) -> Rows:
-    count, grid, step = plain
-    return Rows(count, _parse_grid(grid), step)
+    count, grid, *more = plain
+    return Rows(count, _parse_grid(grid), *more)
 
 
 def _parse_grid(plain: Sequence[int] | None) -> tuple[int, int, int] | None:
@@ -117,10 +120,7 @@ def list_placed(placed: Sequence[Placed]) -> list[PlacedPlain]:
     return [
         (
             each.media.digest.hex(),
-            [
-                [run.start, run.first, run.rows.count, run.rows.grid, run.rows.step]
-                for run in each.runs
-            ],
+            [[run.start, run.first, *_list_rows(run.rows), run.token] for run in each.runs],
         )
         for each in placed
     ]
