@@ -183,9 +183,16 @@ def test_a_pipeline_answers_as_one_node_and_is_back_after_its_stage_was_killed(n
         for each in long:
             with pytest.raises((DeviceLost, WorkerLost), match=r"stage cpu@127.0.0.1:\d+ is lost"):
                 each.result(PATIENCE)
-        # Of a cut connection, both processes are new.
-        nodes[1].link.cut()
-        until(lambda: not model.replicas[0].is_up)
+        # Of a cut connection the stage's process is new, too, and the first node's is the same.
+        first = model.replicas[0].model
+        for cut in (False, True):
+            if cut:
+                nodes[1].link.cut()
+            assert answer(model, "The dragon", max_tokens=12) == want
+            assert model.replicas[0].model is first
+        # With the first node the whole pipeline is opened again.
+        nodes[0].kill("process")
+        until(lambda: model.replicas[0].model is not first)
         assert answer(model, "The dragon", max_tokens=12) == want
     finally:
         model.close()
