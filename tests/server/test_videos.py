@@ -189,9 +189,13 @@ def test_a_worker_reads_videos(folder, client):
         spec = LoadSpec(str(stored.path), "cpu", num_ctx=256, mmproj=str(stored.projector))
         return open_worker("seer", spec, 8, lambda error: None)
 
-    wanted = ask_all(client, CHAT_FORMS)
     with client_of(folder / "store", opens=opens, wraps=lambda model: model) as other:
+        wanted = ask_all(client, CHAT_FORMS[:1]) * len(CHAT_FORMS)
+        own = sum(path.stat().st_size for path in folder.glob("*.gguf"))
         assert ask_all(other, CHAT_FORMS) == wanted
+        # Both files have f32.
+        [shown] = other.get("/api/ps").json()["models"]
+        assert shown["size"] > 0.9 * own
         cut = user({"type": "video", "video": [PIECES[0][:80]]})
         refused = other.post("/v1/chat/completions", json={"model": "seer", "messages": cut})
     assert (refused.status_code, "picture of 60 bytes" in refused.text) == (400, True)

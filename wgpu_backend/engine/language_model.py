@@ -38,7 +38,7 @@ from wgpu_backend.errors import (
 from wgpu_backend.files.gguf.config import Config
 from wgpu_backend.graph.capabilities import DeviceInfo
 from wgpu_backend.graph.html_tables import binary_size, html_table
-from wgpu_backend.ml.backend import Backend
+from wgpu_backend.ml.backend import Backend, BackendMemory
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.placed_executor import PlacedExecutor
 from wgpu_backend.ml.placement import Placement
@@ -685,9 +685,13 @@ class LanguageModel(Answers):
         can = self.backend.executor.capabilities
         return describe_pass(name, made.scheduled, made.plan, outputs, made.dispatches, can)
 
+    def backend_memory(self) -> BackendMemory:
+        """Return the bytes in use, by device and layer; towers that are loaded count at the end."""
+        return self.backend.backend_memory(self.towers.backend)
+
     def memory(self) -> Mapping[str, int]:
         """Return the bytes of weights, cache and recorded graphs on the device."""
-        found = self._sessions.alone(self._session, self.backend.backend_memory)
+        found = self._sessions.alone(self._session, self.backend_memory)
         parts = (found.cpu, *found.gpus)
         return {
             "weights": sum(sum(part.weights) for part in parts),

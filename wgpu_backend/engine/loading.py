@@ -196,6 +196,7 @@ def load(
             dtype,
             profile=profile,
             implementation=implementation,
+            mmproj=tower,
         )
         params = BackendParams(
             profile=profile,

@@ -183,6 +183,7 @@ def place_model(
     *,
     profile: Profile = "full",
     implementation: str | None = None,
+    mmproj: Path | None = None,
 ) -> Placed:
     """Choose the devices of a model's layers.
 
@@ -201,7 +202,7 @@ def place_model(
     with open_model_file(path) as opened:
         file = text_part(opened)
         if isinstance(wanted.placement, Placement):
-            sizes = measure_model(file, num_ctx, num_parallel, kv_dtype)
+            sizes = measure_model(file, num_ctx, num_parallel, kv_dtype, mmproj)
             return Placed(wanted.devices, _require_layers(wanted.placement, sizes), sizes.is_tied)
         plan = plan_model(
             file,
@@ -212,6 +213,7 @@ def place_model(
             kv_dtype=kv_dtype,
             profile=profile,
             implementation=implementation,
+            mmproj=mmproj,
         )
     return Placed(plan.devices, plan.placement, plan.sizes.is_tied)
 
@@ -455,6 +457,7 @@ def plan_model(
     kv_dtype: DType = F16,
     profile: Profile = "full",
     implementation: str | None = None,
+    mmproj: Path | None = None,
 ) -> Plan:
     """Plan where the layers of a model go.
 
@@ -462,7 +465,7 @@ def plan_model(
     ----------
     devices : sequence of DeviceInfo
         Devices to use, best first; layers that fit on none go to the NumPy device.
-    num_ctx, num_parallel, kv_dtype
+    num_ctx, num_parallel, kv_dtype, mmproj
         As for `wgpu_backend.load`.
     profile, implementation
         See `make_budget`.
@@ -475,7 +478,7 @@ def plan_model(
         See `measure_model`.
     """
     options = options or PlacementOptions()
-    sizes = measure_model(file, num_ctx, num_parallel, kv_dtype)
+    sizes = measure_model(file, num_ctx, num_parallel, kv_dtype, mmproj)
     budgets = [make_budget(info, profile, implementation) for info in devices]
     host, budget = choose_host(devices, sizes.nbytes, profile, implementation)
     placement = plan_placement(sizes.nbytes, budgets, options, host=budget)

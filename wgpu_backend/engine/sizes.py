@@ -8,7 +8,10 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
 
 from wgpu_backend.dtypes import F16, F32, DType
 from wgpu_backend.engine.language_model import (
@@ -17,17 +20,22 @@ from wgpu_backend.engine.language_model import (
     count_positions,
 )
 from wgpu_backend.engine.runner import HIDDEN, SHORTEST, Head, Runner, bucket
+from wgpu_backend.errors import BackendError
 from wgpu_backend.files.gguf.reader import GGUFFile, TensorInfo
+from wgpu_backend.files.tower_files import open_tower
 from wgpu_backend.graph.capabilities import Capabilities, DeviceInfo
 from wgpu_backend.graph.fusion import Rule
 from wgpu_backend.graph.node import Node, Storage
 from wgpu_backend.graph.spec import Spec
 from wgpu_backend.ml.backend import Backend
+from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.placement import TABLE, LayerNbytes, ModelNbytes
 from wgpu_backend.ml.wgpu.dry_run import DryRunExecutor, DryRunGraph
 from wgpu_backend.ml.wgpu.staging import SLOTS
 from wgpu_backend.nn.batch import BatchShape
 from wgpu_backend.nn.model import Model, model_class
+from wgpu_backend.nn.tower import known_kinds, tower_class
+from wgpu_backend.nn.transformer import EMBEDDINGS
 from wgpu_backend.ops.op import fusions
 
 # A model is measured as for a GPU without limits.
@@ -84,6 +92,72 @@ class _Measuring(DryRunExecutor):
         return self.plan(outputs, times, unread)
 
 
+# A picture and a sound that towers are measured for: others take more or less.
+PICTURE = (1024, 1024, 3)
+SAMPLES = 30 * 16_000
+
+
+@dataclass(frozen=True, slots=True)
+class TowerSizes:
+    """The memory of a model's towers.
+
+    Parameters
+    ----------
+    weights : int
+        Bytes of weights.
+    host_weights : int
+        The same on the NumPy device, in f32.
+    graph : int
+        Bytes of intermediates and inputs for a picture of `PICTURE` pixels or a sound of `SAMPLES`.
+    """
+
+    weights: int = 0
+    host_weights: int = 0
+    graph: int = 0
+
+
+def measure_towers(file: GGUFFile, mmproj: Path | None = None) -> TowerSizes:
+    """Measure the towers of a language model without loading them.
+
+    Parameters
+    ----------
+    file : GGUFFile
+        The language model's.
+    mmproj : Path or None
+        See `open_tower`.
+
+    Returns
+    -------
+    TowerSizes
+        Zeros if there are none, or if they cannot be read: the first picture reports that.
+    """
+    try:
+        opened = open_tower(file, mmproj)
+        if opened is None:
+            return TowerSizes()
+        with opened:
+            return _measure_towers(opened)
+    except (BackendError, OSError):
+        return TowerSizes()
+
+
+def _measure_towers(file: GGUFFile) -> TowerSizes:
+    executor = _Measuring()
+    backend = Backend(file, executor)
+    backend.load()
+    graph = 0
+    for modality, kind in known_kinds(file.config).items():
+        tower = tower_class(file.config, modality, kind)(backend)
+        given = np.zeros(PICTURE, np.uint8) if modality == "image" else np.zeros(SAMPLES, "f4")
+        media = tower.prepare(given)
+        with Context(executor) as context:
+            inputs = {n: context.input(n, a.shape, a.dtype) for n, a in media.arrays.items()}
+            plan = executor.plan([tower.encode(context, inputs)]).plan
+        graph = max(graph, plan.peak_nbytes + sum(a.nbytes for a in media.arrays.values()))
+    found = _layer_nbytes(file.tensors.values())
+    return TowerSizes(found.weights, found.host_weights or 0, graph)
+
+
 @dataclass(frozen=True, slots=True)
 class ModelSizes:
     """The memory of a model for a context.
@@ -104,13 +178,17 @@ class ModelSizes:
 
 
 def measure_model(
-    file: GGUFFile, num_ctx: int | None = None, num_parallel: int = 1, kv_dtype: DType = F16
+    file: GGUFFile,
+    num_ctx: int | None = None,
+    num_parallel: int = 1,
+    kv_dtype: DType = F16,
+    mmproj: Path | None = None,
 ) -> ModelSizes:
-    """Measure a model without loading it.
+    """Measure a model and its towers without loading it.
 
     Parameters
     ----------
-    num_ctx, num_parallel, kv_dtype
+    num_ctx, num_parallel, kv_dtype, mmproj
         As for `wgpu_backend.load`.
 
     Raises
@@ -146,19 +224,32 @@ def measure_model(
     tied = [i for i in first if i.name == TABLE and "output.weight" not in file.tensors]
     tied = tied if model.has_logits else []
     share = _read_share(file)
+    takes = model.shared_cols or EMBEDDINGS in model.inputs()
+    towers = measure_towers(file, mmproj) if takes else TowerSizes()
     found = ModelNbytes(
         tuple(
             _layer_nbytes(infos, share, [nbytes for name, nbytes in states if _cached(name) == n])
             for n, infos in enumerate(by_layer)
         ),
         _layer_nbytes(first),
-        _layer_nbytes([*last, *tied]),
+        _add_towers(_layer_nbytes([*last, *tied]), towers),
         _layer_nbytes(tied),
         compute,
-        head,
+        # Towers are on the head's device. Their intermediates stay while other graphs run.
+        head + towers.graph,
         max((SLOTS * _staged_nbytes(infos) for infos in by_layer), default=0),
     )
     return ModelSizes(found, positions)
+
+
+def _add_towers(output: LayerNbytes, towers: TowerSizes) -> LayerNbytes:
+    """Add the weights of towers to those of the output head; a step of a token reads none."""
+    return replace(
+        output,
+        weights=output.weights + towers.weights,
+        read=output.weights if output.read is None else output.read,
+        host_weights=(output.host_weights or 0) + towers.host_weights,
+    )
 
 
 def _staged_nbytes(infos: Sequence[TensorInfo]) -> int:

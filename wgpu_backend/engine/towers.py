@@ -304,6 +304,16 @@ class Towers:
         self._now: _Now | None = None
 
     @property
+    def backend(self) -> Backend | None:
+        """The backend of the towers' weights; None before the first picture or sound."""
+        return self._backend
+
+    @property
+    def mmproj(self) -> Path | None:
+        """The file or folder of the towers that was named."""
+        return self._mmproj
+
+    @property
     def modalities(self) -> Sequence[str]:
         """Return which of ``image`` and ``audio`` the model takes, without loading weights.
 

@@ -484,12 +484,20 @@ class Backend:
             return self.executor.placement
         return _host_placement(self.executor) or Placement.single(self.device.id, layers)
 
-    def backend_memory(self) -> BackendMemory:
-        """Return the bytes in use, by device and layer."""
-        weights = {name: _count_nbytes(weight) for name, weight in self._weights.items()}
+    def backend_memory(self, towers: Backend | None = None) -> BackendMemory:
+        """Return the bytes in use, by device and layer.
+
+        Parameters
+        ----------
+        towers : Backend or None
+            Backend of the model's towers, which is counted with it.
+        """
+        # Names of towers' weights begin with letters of their own, and are of no layer here.
+        held = {**(towers._weights if towers else {}), **self._weights}
+        weights = {name: _count_nbytes(weight) for name, weight in held.items()}
         executor = self.executor
         if isinstance(executor, PlacedExecutor):
-            return self._placed_memory(executor, weights)
+            return self._placed_memory(executor, weights, held)
         placement, cache = _host_placement(executor), executor.cache_nbytes()
         host = None
         if placement is not None:
@@ -497,12 +505,14 @@ class Backend:
             host = placement.host_memory(0, tied=tied)
         return backend_memory(executor.info, weights, cache, executor.graph_nbytes(), host)
 
-    def _placed_memory(self, executor: PlacedExecutor, weights: Mapping[str, int]) -> BackendMemory:
+    def _placed_memory(
+        self, executor: PlacedExecutor, weights: Mapping[str, int], held: Mapping[str, Tensor]
+    ) -> BackendMemory:
         """Report the memory of each device of a placement."""
-        homes = {name: executor.home(self._weights[name].storage).devices for name in weights}
+        homes = {name: executor.home(held[name].storage).devices for name in weights}
 
         def nbytes_on(name: str, at: int) -> int:
-            storage = self._weights[name].storage
+            storage = held[name].storage
             # A copy on another device may be stored in another type.
             return weights[name] * executor.local(storage, at).nbytes // max(storage.nbytes, 1)
 

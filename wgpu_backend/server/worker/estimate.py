@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from wgpu_backend.device.gpu_memory import current_memory
 from wgpu_backend.dtypes import named
@@ -11,6 +12,7 @@ from wgpu_backend.engine.language_model import DEFAULT_CONTEXT
 from wgpu_backend.engine.placing import DeviceChoice, place_model
 from wgpu_backend.errors import ModelError
 from wgpu_backend.files.gguf.config import Config
+from wgpu_backend.files.gguf.reader import open_gguf
 from wgpu_backend.files.huggingface.folder import open_model_file
 from wgpu_backend.graph.capabilities import DeviceInfo
 from wgpu_backend.server.worker.messages import NGRAM, LoadSpec
@@ -90,6 +92,7 @@ def place_spec_model(spec: LoadSpec) -> None:
         spec.num_parallel,
         named(spec.kv_dtype),
         profile="baseline" if spec.profile == "baseline" else "full",
+        mmproj=None if spec.mmproj is None else Path(spec.mmproj),
     )
 
 
@@ -132,7 +135,16 @@ def estimate_nbytes(spec: LoadSpec) -> int:
     """Estimate the bytes of weights, caches and working memory of a worker."""
     draft = spec.engine.get("draft")
     paths = [spec.path] if draft in (None, NGRAM) else [spec.path, draft]
-    return sum(_estimate_file(path, spec) for path in paths) + _WORKING_NBYTES
+    whole = sum(_estimate_file(path, spec) for path in paths)
+    return whole + _estimate_tower(spec.mmproj) + _WORKING_NBYTES
+
+
+def _estimate_tower(path: str | None) -> int:
+    """Return the bytes of the weights of a tower with a file of its own."""
+    if path is None or Path(path).is_dir():
+        return 0
+    with open_gguf(Path(path)) as file:
+        return sum(info.nbytes for info in file.tensors.values())
 
 
 def _estimate_file(path: str, spec: LoadSpec) -> int:

@@ -29,6 +29,7 @@ from wgpu_backend.engine.batching.generation import Generation
 from wgpu_backend.engine.batching.request import Request
 from wgpu_backend.engine.language_model import LanguageModel
 from wgpu_backend.engine.loading import load
+from wgpu_backend.engine.sizes import measure_towers
 from wgpu_backend.errors import (
     BackendError,
     DeviceError,
@@ -191,7 +192,8 @@ def _require_adapters(spec: LoadSpec) -> None:
 
 
 def _make_facts(model: LanguageModel, engine: Engine | None) -> Message:
-    memory = model.backend.backend_memory()
+    memory = model.backend_memory()
+    later = _measure_later(model)
     return {
         "num_ctx": model.num_ctx,
         "vocabulary": model.vocabulary,
@@ -199,13 +201,25 @@ def _make_facts(model: LanguageModel, engine: Engine | None) -> Message:
         "num_parallel": model.num_parallel if engine is None else engine.num_parallel,
         "makes_text": engine is not None,
         "takes": [*model.towers.modalities],
-        "nbytes": memory.size,
-        "vram_nbytes": memory.gpu_size,
+        "nbytes": memory.size + later,
+        "vram_nbytes": memory.gpu_size + (later if memory.gpus else 0),
         "gpu_layers": model.placement.gpu_layers,
         "placement": str(model.placement),
         "device": to_plain(model.device),
         "pid": os.getpid(),
     }
+
+
+def _measure_later(model: LanguageModel) -> int:
+    """Return the bytes that the model's towers will take on its device from the first picture."""
+    towers = model.towers
+    if not towers.modalities:
+        return 0
+    found = measure_towers(model.backend.file, towers.mmproj)
+    on_gpu = model.device.kind != "cpu"
+    weights = found.weights if on_gpu else found.host_weights
+    # The NumPy device has intermediates only while a graph runs.
+    return (found.graph if on_gpu else 0) + (weights if towers.backend is None else 0)
 
 
 def _read_messages(source: BufferedReader, inbox: SimpleQueue[Message]) -> None:
