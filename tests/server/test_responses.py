@@ -5,6 +5,8 @@ import pytest
 pytest.importorskip("starlette", reason="the extra [serve] is not installed")
 
 from tests.server.serving import client_of, named_events
+from wgpu_backend.server.api.openai.kept_responses import KeptResponses
+from wgpu_backend.server.core.request import RequestError
 
 TOOL = {"type": "function", "name": "weather", "parameters": {"type": "object"}}
 ASKED = {"model": "actor", "input": "Hi", "temperature": 0}
@@ -173,8 +175,10 @@ IMAGE = {
         ({"input": []}, 400, "input: needs at least one item"),
         ({"input": [], "instructions": "Be kind"}, 400, "input: needs at least one item"),
         ({"input": [IMAGE]}, 400, "does not support images: it reads"),
-        ({"input": [{"type": "item_reference", "id": "x"}]}, 400, "item_reference"),
-        ({"previous_response_id": "resp_1"}, 400, "no response is kept"),
+        ({"input": [{"type": "item_reference", "id": "x"}]}, 400, "item_reference: x not found"),
+        ({"input": [{"type": "item_reference"}]}, 400, "item_reference: None not found"),
+        ({"previous_response_id": "resp_1"}, 400, "'resp_1' not found; send the conversation"),
+        ({"conversation": "conv_1"}, 400, "conversation: none is kept"),
         ({"background": True}, 400, "background"),
         ({"prompt": {"id": "p"}}, 400, "prompt is refused: no templates"),
         ({"tools": [{"type": 5}]}, 400, "tools[0].type: '5', needs a string"),
@@ -187,3 +191,67 @@ IMAGE = {
 def test_what_is_wrong_is_told(client, more, status, message, stream):
     found = client.post("/v1/responses", json={**ASKED, **more, "stream": stream})
     assert (found.status_code, message in found.json()["error"]["message"]) == (status, True)
+
+
+@pytest.mark.parametrize("get", [asked, streamed])
+def test_a_kept_response_is_continued_by_its_id(client, get):
+    first = get(client, tools=[TOOL])
+    assert first["store"]
+    call = next(item for item in first["output"] if item["type"] == "function_call")
+    result = {"type": "function_call_output", "call_id": call["call_id"], "output": "3"}
+    whole = [{"role": "user", "content": "Hi"}, *first["output"], result]
+    want = get(client, input=whole, tools=[TOOL])
+    by_id = get(client, input=[result], previous_response_id=first["id"], tools=[TOOL])
+    assert contents(by_id) == contents(want)
+    assert contents(by_id) == [
+        {"type": "message", "role": "assistant", "content": by_id["output"][0]["content"]}
+    ]
+    assert by_id["previous_response_id"] == first["id"]
+    assert by_id["usage"]["input_tokens"] == want["usage"]["input_tokens"]
+    named = [{"type": "item_reference", "id": item["id"]} for item in first["output"]]
+    by_items = get(client, input=[whole[0], *named, result], tools=[TOOL])
+    assert contents(by_items) == contents(want)
+    assert by_items["usage"]["input_tokens"] == want["usage"]["input_tokens"]
+    third = get(client, input="And then?", previous_response_id=by_id["id"], tools=[TOOL])
+    longer = [*whole, *by_id["output"], {"role": "user", "content": "And then?"}]
+    told = get(client, input=longer, tools=[TOOL])["usage"]["input_tokens"]
+    assert third["usage"]["input_tokens"] == told
+
+
+def test_instructions_are_of_one_response(client):
+    first = asked(client, instructions="Be kind and brief to all who ask.")
+    again = asked(client, previous_response_id=first["id"])
+    whole = [{"role": "user", "content": "Hi"}, *first["output"], {"role": "user", "content": "Hi"}]
+    assert again["usage"]["input_tokens"] == asked(client, input=whole)["usage"]["input_tokens"]
+
+
+def test_a_response_that_is_not_stored_has_no_next(client):
+    first = asked(client, store=False)
+    assert not first["store"]
+    found = client.post("/v1/responses", json={**ASKED, "previous_response_id": first["id"]})
+    error = found.json()["error"]
+    assert (found.status_code, error["code"]) == (400, "previous_response_not_found")
+
+
+def test_errors_of_items_count_from_the_first_that_was_sent(client):
+    first = asked(client)
+    wrong = [{"role": "user", "content": 5}]
+    more = {"input": wrong, "previous_response_id": first["id"]}
+    found = client.post("/v1/responses", json={**ASKED, **more})
+    assert found.status_code == 400
+    assert "input[0]." in found.json()["error"]["message"]
+
+
+def test_the_oldest_responses_make_room():
+    kept = KeptResponses(100)
+    for name in "abc":
+        kept.keep(name, [{"content": "x" * 20}], [{"id": f"m{name}", "content": "y" * 10}])
+    with pytest.raises(RequestError, match="'a' not found"):
+        kept.conversation("a")
+    with pytest.raises(RequestError, match="ma not found"):
+        kept.resolve({"type": "item_reference", "id": "ma"})
+    assert kept.conversation("c")[1] == kept.resolve({"type": "item_reference", "id": "mc"})
+    kept.keep("d", [{"content": "x" * 200}], [])
+    with pytest.raises(RequestError, match="'d' not found"):
+        kept.conversation("d")
+    assert kept.conversation("b")

@@ -56,10 +56,18 @@ def make_error_body(
             extra = {"details": {**details}} if details else {}
             return {"type": "error", "error": {"type": kind, "message": message, **extra}}
         case "OpenAI" | "Jina" | "llama-cpp-python":
-            code = "model_not_found" if isinstance(error, ModelNotFound) else None
+            more = (error.details if isinstance(error, RequestError) else None) or {}
+            code = "model_not_found" if isinstance(error, ModelNotFound) else more.get("code")
             # OpenAI's code, by which agents know that they have to shorten the conversation.
             code = "context_length_exceeded" if full else code
-            return {"error": {"message": message, "type": kind, "param": None, "code": code}}
+            return {
+                "error": {
+                    "message": message,
+                    "type": kind,
+                    "param": more.get("param"),
+                    "code": code,
+                }
+            }
         case "llama-server":
             kind = _LLAMA_KINDS.get(status, "server_error")
             found: dict[str, Any] = {"code": status, "message": message, "type": kind}

@@ -1,4 +1,4 @@
-"""OpenAI's responses. None is kept: each request brings the whole conversation."""
+"""OpenAI's responses, which later requests may continue."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from starlette.responses import JSONResponse, Response
 from wgpu_backend.engine.batching.results import Finish, TokenLogprob
 from wgpu_backend.server.api import peer_fields
 from wgpu_backend.server.api.ollama.routes import format_logprobs
+from wgpu_backend.server.api.openai.kept_responses import Item, KeptResponses
 from wgpu_backend.server.api.openai.messages import parse_arguments, read_video
 from wgpu_backend.server.api.openai.schema import USUAL
 from wgpu_backend.server.core import schema
@@ -38,7 +39,7 @@ from wgpu_backend.text.output_parsers import Content, Part, Thinking
 _FORM = {
     **peer_fields.FORM,
     **schema.ignore_fields(
-        "user", "store", "service_tier", "safety_identifier", "prompt_cache_key",
+        "user", "service_tier", "safety_identifier", "prompt_cache_key",
         "prompt_cache_retention", "stream_options", "max_tool_calls", "prompt_cache_options",
         "moderation", "context_management", "access_programs", "background_options",
         "client_metadata",
@@ -66,14 +67,14 @@ _FORM = {
     "return_progress": schema.PROGRESS,
     "timings_per_token": schema.TIMINGS,
     "background": Field((bool,), "is refused"),
-    "previous_response_id": Field((str,), "is refused: no response is kept"),
+    "previous_response_id": Field((str,), "a response whose conversation comes before the input"),
+    "store": Field((bool,), "false: the response cannot be continued by its id"),
     "conversation": Field((str, dict), "is refused: none is kept"),
 }  # fmt: skip
 _REASONING = {"effort": schema.TEXT, **schema.ignore_fields("summary", "generate_summary")}
 _TEXT = {"format": schema.OBJECT, "verbosity": Field((str,), "accepted, and returned")}
 _LIKELY = "message.output_text.logprobs"
-_KEPT = "no response is kept here, send the conversation itself"
-Item = dict[str, Any]
+_NO_CONVERSATION = "none is kept here, send its items or a previous_response_id"
 _EVENTS = {"output_text": "response.output_text", "reasoning_text": "response.reasoning_text"}
 ChatMessage = dict[str, Any]
 _TEXTS = ("input_text", "output_text", "text", "reasoning_text", "summary_text")
@@ -83,16 +84,20 @@ _ROLES = {"developer": "system", "system": "system", "user": "user", "assistant"
 
 def endpoints(state: State) -> list[Endpoint]:
     """Return the endpoints for the models of a state."""
+    kept = KeptResponses()
 
     async def respond(request: Request, fields: Fields) -> Response:
         spaces = Namespaces(fields.objects("tools"))
-        completion_request = _make_request(fields, spaces)
+        conversation = _read_conversation(fields, kept)
+        completion_request = _make_request(fields, spaces, conversation)
         asked = _ResponseRequest(
             state.get_model_name(fields),
             completion_request,
             _echo_fields(fields),
             Pace.from_fields(fields),
             spaces,
+            conversation,
+            kept if fields.switch("store", default=True) else None,
         )
         if fields.switch("stream", default=False):
             return await _stream_response(state, request, asked)
@@ -108,13 +113,23 @@ def endpoints(state: State) -> list[Endpoint]:
 
 @dataclass(frozen=True, slots=True)
 class _ResponseRequest:
-    """A request: its model, its completion request, and the fields that the response repeats."""
+    """A request: its model, its completion request, and the fields that the response repeats.
+
+    Parameters
+    ----------
+    conversation : list of dict
+        Items that the answer follows.
+    kept : KeptResponses or None
+        Where the response is kept; None for nowhere.
+    """
 
     name: str
     request: CompletionRequest
     echoed: dict[str, Any]
     pace: Pace
     spaces: Namespaces
+    conversation: list[Item]
+    kept: KeptResponses | None
 
     def head(self) -> dict[str, Any]:
         """Return an empty response."""
@@ -147,9 +162,8 @@ def _echo_fields(fields: Fields) -> dict[str, Any]:
         "text": _echo_text(fields),
         "truncation": fields.text("truncation", "disabled"),
         "top_logprobs": fields.get("top_logprobs", int) or 0,
-        "previous_response_id": None,
-        # No response is kept.
-        "store": False,
+        "previous_response_id": fields.get("previous_response_id", str),
+        "store": fields.switch("store", default=True),
         "background": False,
         "metadata": fields.get("metadata", dict) or {},
     }
@@ -168,16 +182,28 @@ def _read_logprobs(fields: Fields) -> int | None:
     return 0 if most is None and _LIKELY in fields.texts("include") else most
 
 
-def _make_request(fields: Fields, spaces: Namespaces) -> CompletionRequest:
+def _read_conversation(fields: Fields, kept: KeptResponses) -> list[Item]:
+    """Return the items of the conversation: those of the response before, and the input."""
+    previous = fields.get("previous_response_id", str)
+    given = fields.get("input", str, list)
+    if isinstance(given, str):
+        own: list[Item] = [{"role": "user", "content": given}]
+    else:
+        own = [kept.resolve(item) for item in fields.objects("input")]
+    return [*(kept.conversation(previous) if previous else ()), *own]
+
+
+def _make_request(
+    fields: Fields, spaces: Namespaces, conversation: Sequence[Item]
+) -> CompletionRequest:
     fields.refuse("background", "answers are given at once")
-    fields.refuse("previous_response_id", _KEPT)
-    fields.refuse("conversation", _KEPT)
+    fields.refuse("conversation", _NO_CONVERSATION)
     text = Fields(fields.get("text", dict) or {}, _TEXT, "text.")
     given = [_convert_tool(tool) for tool in select_client_tools(spaces.tools)]
     tools, must_call = choose_tools(fields.get("tool_choice", str, dict), given)
     reasoning = Fields(fields.get("reasoning", dict) or {}, _REASONING, "reasoning.")
     effort = reasoning.text("effort") or None
-    messages = read_messages(fields)
+    messages = read_messages(fields, conversation)
     # After the messages, so that an item's own mistake is reported first.
     if not fields.get("input", str, list):
         raise RequestError(400, "input: needs at least one item")
@@ -215,9 +241,15 @@ def _convert_tool(tool: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _finish_response(
-    head: dict[str, Any], items: Items, finish: Finish, answer: Completion
+    asked: _ResponseRequest,
+    head: dict[str, Any],
+    items: Items,
+    finish: Finish,
+    answer: Completion,
 ) -> dict[str, Any]:
-    """Return the finished response."""
+    """Return the finished response, and keep it."""
+    if asked.kept is not None:
+        asked.kept.keep(head["id"], asked.conversation, items.done)
     used, prompt = finish.usage, len(answer.request.tokens)
     whole = finish.reason != "length"
     return {
@@ -249,7 +281,7 @@ async def _answer(state: State, asked: _ResponseRequest) -> dict[str, Any]:
             finish = output.finish
         assert finish is not None
         items.close("incomplete" if finish.reason == "length" else "completed")
-        return _finish_response(asked.head(), items, finish, answer)
+        return _finish_response(asked, asked.head(), items, finish, answer)
 
 
 async def _stream_response(state: State, request: Request, asked: _ResponseRequest) -> Response:
@@ -290,7 +322,7 @@ async def _make_events(
             for event in [event for part in output.parts for event in items.push(part)]:
                 yield {**event, **extra}
             if output.finish is not None:
-                *closing, last = _make_last_events(head, items, output.finish, answer)
+                *closing, last = _make_last_events(asked, head, items, output.finish, answer)
                 for event in closing:
                     yield event
                 whole = make_timings(len(answer.request.tokens), output.finish.usage)
@@ -298,11 +330,15 @@ async def _make_events(
 
 
 def _make_last_events(
-    head: dict[str, Any], items: Items, finish: Finish, answer: Completion
+    asked: _ResponseRequest,
+    head: dict[str, Any],
+    items: Items,
+    finish: Finish,
+    answer: Completion,
 ) -> list[dict[str, Any]]:
     status = "incomplete" if finish.reason == "length" else "completed"
     closing = items.close(status)
-    response = _finish_response(head, items, finish, answer)
+    response = _finish_response(asked, head, items, finish, answer)
     return [*closing, {"type": f"response.{status}", "response": response}]
 
 
@@ -457,8 +493,8 @@ def _make_id(kind: str) -> str:
     return f"{prefix}_{uuid.uuid4().hex}"
 
 
-def read_messages(fields: Fields) -> list[ChatMessage]:
-    """Return the messages of a request: its instructions, and its input.
+def read_messages(fields: Fields, conversation: Sequence[Item]) -> list[ChatMessage]:
+    """Return the messages of a request: its instructions, and its conversation.
 
     System texts at the beginning are merged, as are adjacent answers: templates expect roles to
     alternate.
@@ -471,10 +507,10 @@ def read_messages(fields: Fields) -> list[ChatMessage]:
     found: list[ChatMessage] = []
     if instructions := fields.text("instructions"):
         found.append({"role": "system", "content": instructions})
-    given = fields.get("input", str, list)
-    if isinstance(given, str):
-        return [*found, {"role": "user", "content": given}]
-    for number, item in enumerate(fields.objects("input")):
+    # Items that were kept are sound, so errors count from the first that was sent.
+    sent = fields.get("input", str, list)
+    before = len(conversation) - (1 if isinstance(sent, str) else len(sent or ()))
+    for number, item in enumerate(conversation, -before):
         _add_item(Fields(item, where=f"input[{number}]."), found)
     return found
 
@@ -496,10 +532,6 @@ def _add_item(item: Fields, found: list[ChatMessage]) -> None:
             )
         case _ if kind.endswith("_call_output"):
             found.append(_convert_output(item, found))
-        case "item_reference":
-            raise RequestError(
-                400, "input: item_reference: responses are not stored; send the item itself"
-            )
         case _:
             ignore(f"input: {kind}", "an item that no model here reads")
 
