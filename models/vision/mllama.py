@@ -20,7 +20,7 @@ from wgpu_backend.ml.backend import Backend
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.tensor import Tensor
 from wgpu_backend.nn.tower import Media, Rows, Tower, make_media, projector
-from wgpu_backend.nn.vision.blocks import EncoderLayer, LayerSizes, attend_to
+from wgpu_backend.nn.vision.blocks import EncoderLayer, LayerSizes, attend_to, count_rows
 from wgpu_backend.nn.vision.processing import (
     Filter,
     colour_statistics,
@@ -69,11 +69,11 @@ class MllamaVision(Tower):
     class_row: Tensor = nn.weight("v.class_embd", "width")
     positions: Tensor = nn.weight("v.position_embd.weight", "tile_rows", "width")
     positions_gate: Tensor = nn.weight("v.position_embd.gate", 1)
-    tile_positions: Tensor = nn.weight("v.tile_position_embd.weight", "grids", "tile_values")
+    tile_positions: Tensor = nn.weight("v.tile_position_embd.weight", "patch_places", "width")
     tile_positions_gate: Tensor = nn.weight("v.tile_position_embd.gate", 1)
-    before: Tensor = nn.weight("v.pre_tile_position_embd.weight", "grids", "tiles_width")
+    before: Tensor = nn.weight("v.pre_tile_position_embd.weight", "tile_places", "width")
     before_gate: Tensor = nn.weight("v.pre_tile_position_embd.gate", 1)
-    after: Tensor = nn.weight("v.post_tile_position_embd.weight", "grids", "tiles_width")
+    after: Tensor = nn.weight("v.post_tile_position_embd.weight", "tile_places", "width")
     after_gate: Tensor = nn.weight("v.post_tile_position_embd.gate", 1)
     pre_norm: nn.LayerNorm
     post_norm: nn.LayerNorm
@@ -93,9 +93,8 @@ class MllamaVision(Tower):
         # With the class token, which comes first.
         self.tile_rows = self.count + 1
         # Id 0 is for no picture.
-        self.grids = len(list_mllama_grids(self.tiles)) + 1
-        self.tiles_width = self.tiles * self.width
-        self.tile_values = self.tile_rows * self.tiles_width
+        self.tile_places = (len(list_mllama_grids(self.tiles)) + 1) * self.tiles
+        self.patch_places = self.tile_places * self.tile_rows
         self.joined = self.width * (1 + len(self.kept))
         self.pre_norm = nn.weight("v.pre_ln", "width", kind=nn.LayerNorm(EPS), needed=True)
         self.post_norm = nn.weight("v.post_ln", "width", kind=nn.LayerNorm(EPS), needed=True)
@@ -110,7 +109,11 @@ class MllamaVision(Tower):
         self.last_layers = self.fill_layers(self._make_layer, count, "v.global.blk.")
 
     def _make_layer(self) -> GatedLayer:
-        return GatedLayer(self.sizes)
+        layer = GatedLayer(self.sizes)
+        # Ollama's first files have the names of the two matrices swapped.
+        rows = count_rows(self.backend, "v.blk.0.ffn_down.weight")
+        layer.feed_forward.swapped = self.sizes.inner == rows != self.width
+        return layer
 
     def prepare(self, source: NDArray[Any]) -> Media:
         """Fit a picture into a grid of tiles, padded with black at the right and bottom."""
@@ -140,7 +143,7 @@ class MllamaVision(Tower):
         none = context.from_numpy(np.zeros((1, self.width), np.float32))
         x = x.concat(none, axis=0).rows(context.from_numpy(order))
         states = [x := layer.attend(x, count) for layer in self.layers]
-        after = self.after.reshape(-1, self.width).rows(by_tile).mul(self.after_gate)
+        after = self.after.rows(by_tile).mul(self.after_gate)
         x = self.post_norm(x).add(after.rows(context.from_numpy(tile_numbers)))
         for layer in self.last_layers:
             x = layer.attend(x, count)
@@ -164,7 +167,7 @@ class MllamaVision(Tower):
             # Tiles that the picture does not have are black after normalisation.
             zeros = np.zeros((missing, self.width), np.float32)
             x = x.concat(context.from_numpy(zeros), axis=0)
-        before = self.before.reshape(-1, self.width).rows(by_tile).mul(self.before_gate)
+        before = self.before.rows(by_tile).mul(self.before_gate)
         x = x.reshape(self.tiles, self.count, self.width)
         x = x.add(before.reshape(self.tiles, 1, self.width)).reshape(-1, self.width)
         # One gather puts the class token, whose row is the last, into every tile.
@@ -175,8 +178,7 @@ class MllamaVision(Tower):
         x = x.rows(context.from_numpy(order)).reshape(self.tiles, self.tile_rows, self.width)
         places = context.from_numpy(np.arange(self.tile_rows, dtype=np.int32))
         x = x.add(self.positions.rows(places).mul(self.positions_gate)).reshape(-1, self.width)
-        table = self.tile_positions.reshape(-1, self.width)
-        return x.add(table.rows(by_patch).mul(self.tile_positions_gate))
+        return x.add(self.tile_positions.rows(by_patch).mul(self.tile_positions_gate))
 
     def _order(self, count: int) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
         """Return the rows of the picture, then those of padding, and the tile of each.

@@ -192,6 +192,58 @@ def test_create_writes_a_model_and_its_tower(folder, tmp_path):
         require_recorded(model)
 
 
+# The names of Ollama's first converter in its file for the tower alone, after those of `OLLAMA`.
+FIRST = (
+    (r"attn_output", "attn_out"),
+    (r"attn_norm", "ln1"),
+    (r"ffn_norm", "ln2"),
+    (r"ffn_up", "ffn_first"),
+    (r"ffn_down", "ffn_up"),
+    (r"ffn_first", "ffn_down"),
+)
+
+
+def test_ollama_s_first_files_of_a_model_and_a_tower(folder, tmp_path):
+    config = recorded()[0]["config"]["vision_config"]
+    writer = GGUFWriter(tmp_path / "projector", "mllama")
+    numbers = {
+        "embedding_length": config["hidden_size"],
+        "attention.head_count": config["attention_heads"],
+        "feed_forward_length": config["intermediate_size"],
+        "block_count": config["num_hidden_layers"],
+        "global.block_count": config["num_global_layers"],
+        "max_num_tiles": config["max_num_tiles"],
+        "image_size": config["image_size"],
+        "patch_size": config["patch_size"],
+        "projection_dim": 32,
+    }
+    for key, value in numbers.items():
+        writer.add_uint32(f"mllama.vision.{key}", value)
+    writer.add_float32("mllama.vision.attention.layer_norm_epsilon", config["norm_eps"])
+    layers = config["intermediate_layers_indices"]
+    writer.add_array("mllama.vision.intermediate_layers_indices", layers)
+    for name, values in weights().items():
+        for to, changed in ollama_s(name, values):
+            if not to.startswith(("v.", "mm.")):
+                continue
+            for pattern, renamed in FIRST:
+                to = re.sub(pattern, renamed, to)
+            writer.add_tensor(to, np.ascontiguousarray(changed, np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    made = create(tmp_path / "text.gguf", folder)
+    made.tower.unlink()
+    mmproj = tmp_path / "projector"
+    with wb.load(made.path, device="cpu", mmproj=mmproj, **EXACT) as model:
+        facts = recorded()[0]["processor"]
+        model.towers.get("image").statistics = facts["image_mean"], facts["image_std"]
+        require_recorded(model)
+    with pytest.raises(ModelError):
+        wb.load(mmproj, device="cpu")
+
+
 def events(model, prompt, count=8, **more):
     fields = {"options": {"temperature": 0}, "max_tokens": count, "ignore_eos": True, **more}
     return wb.Request.of(prompt.tokens, placed=prompt.placed, **fields)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from wgpu_backend.errors import ModelError
 from wgpu_backend.files.gguf.config import Config
-from wgpu_backend.files.gguf.one_file import own_tower
+from wgpu_backend.files.gguf.one_file import is_lone_tower, lone_tower, own_tower
 from wgpu_backend.files.gguf.parts import TOWER_ARCHITECTURE, tower_part
 from wgpu_backend.files.gguf.reader import GGUFFile, open_gguf
 from wgpu_backend.files.huggingface.folder import Folder
@@ -52,7 +52,7 @@ def _open(path: Path, text: Config) -> GGUFFile:
         return found
     file = open_gguf(path)
     try:
-        return tower_part(file, text)
+        return lone_tower(file) if is_lone_tower(file) else tower_part(file, text)
     except BaseException:
         file.close()
         raise
@@ -88,7 +88,11 @@ def _find_nearby(file: GGUFFile) -> GGUFFile | None:
 def is_tower(path: Path) -> bool:
     """Return whether a file is an mmproj file; raises `GGUFError` for a damaged one."""
     with open_gguf(path, check_types=False) as file:
-        return file.config.architecture == TOWER_ARCHITECTURE
+        return _is_tower(file)
+
+
+def _is_tower(file: GGUFFile) -> bool:
+    return file.config.architecture == TOWER_ARCHITECTURE or is_lone_tower(file)
 
 
 def require_fitting_tower(path: Path, text: GGUFFile) -> None:
@@ -100,7 +104,7 @@ def require_fitting_tower(path: Path, text: GGUFFile) -> None:
         They have another one, or the file is no mmproj file.
     """
     with open_gguf(path, check_types=False) as file:
-        if file.config.architecture != TOWER_ARCHITECTURE:
+        if not _is_tower(file):
             raise ModelError(
                 f"{path.name}: architecture {file.config.architecture!r}, needs "
                 f"{TOWER_ARCHITECTURE!r}: a tower for pictures or sound"
@@ -135,7 +139,7 @@ def _fits(path: Path, text: GGUFFile) -> bool:
     """Return whether a file is a tower with a language model's width."""
     try:
         with open_gguf(path) as file:
-            if file.config.architecture != TOWER_ARCHITECTURE:
+            if not _is_tower(file):
                 return False
             return not set(_list_needed(text)).isdisjoint(_list_widths(file))
     # A damaged file in the model's folder is ignored.

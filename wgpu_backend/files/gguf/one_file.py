@@ -203,7 +203,21 @@ def own_tower(file: GGUFFile) -> GGUFFile | None:
     """Return the tower of a file that `text_part` made, while that is open; None if it has none."""
     if not isinstance(file, FilePart) or not has_tower(file.whole):
         return None
-    whole = file.whole
+    return _make_tower(file.whole, file.whole.config.uint("embedding_length"), owns=False)
+
+
+def is_lone_tower(file: GGUFFile) -> bool:
+    """Return whether a file has only the tower, as Ollama published Llama 3.2 Vision at first."""
+    return has_tower(file) and "token_embd.weight" not in file.tensors
+
+
+def lone_tower(file: GGUFFile) -> GGUFFile:
+    """Return the tower of a file that has nothing else; closing it closes the file."""
+    return _make_tower(file, file.config.uint("vision.projection_dim", at_least=1), owns=True)
+
+
+def _make_tower(whole: GGUFFile, cols: int, *, owns: bool) -> GGUFFile:
+    """Return the tower of a file, whose rows have `cols` columns."""
     layout = LAYOUTS[whole.config.architecture]
     config = whole.config
     prefix = f"{config.architecture}."
@@ -211,19 +225,24 @@ def own_tower(file: GGUFFile) -> GGUFFile | None:
         "general.architecture": TOWER_ARCHITECTURE,
         f"{TOWER_ARCHITECTURE}.has_vision_encoder": True,
         f"{TOWER_ARCHITECTURE}.projector_type": layout.projector,
-        f"{TOWER_ARCHITECTURE}.vision.projection_dim": config.uint("embedding_length"),
     }
     for key, value in whole.metadata.items():
         if key.startswith(prefix + "vision."):
             metadata[f"{TOWER_ARCHITECTURE}.{key.removeprefix(prefix)}"] = value
-    metadata |= {f"{TOWER_ARCHITECTURE}.{k}": v for k, v in layout.keys(config).items()}
+    keys = {**layout.keys(config), "vision.projection_dim": cols}
+    metadata |= {f"{TOWER_ARCHITECTURE}.{key}": value for key, value in keys.items()}
     names = {_rename(layout, name): name for name in whole.tensors if _is_towers(name)}
     shapes = {
         name: (whole.tensors[old].shape[0], prod(whole.tensors[old].shape[1:]))
         for name, old in names.items()
         if name.startswith("v.patch_embd.weight")
     }
-    return FilePart(whole, metadata, names, shapes, owns=False)
+    width = config.uint("vision.embedding_length", 1, at_least=1)
+    for name, old in names.items():
+        # A row for each tile or patch, so that a large table can be split between rows.
+        if name.endswith("tile_position_embd.weight"):
+            shapes[name] = (prod(whole.tensors[old].shape) // width, width)
+    return FilePart(whole, metadata, names, shapes, owns=owns)
 
 
 def _rename(layout: OneFile, name: str) -> str:

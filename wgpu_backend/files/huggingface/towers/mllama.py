@@ -9,11 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wgpu_backend.dtypes import F32
+from wgpu_backend.errors import ModelError
 from wgpu_backend.files.gguf.config import Value
 from wgpu_backend.files.huggingface.family import Names
 from wgpu_backend.files.huggingface.settings import Settings
 from wgpu_backend.files.huggingface.tower import TowerFamily, as_matrix, tower_family
-from wgpu_backend.files.huggingface.values import Values, as_f32
+from wgpu_backend.files.huggingface.values import Rows, Values, as_f32
 
 
 def _map(x: Values, change: Callable[[NDArray[Any]], NDArray[Any]]) -> Values:
@@ -27,6 +28,21 @@ def _open(x: Values, settings: Settings) -> Values:
 
 def _rest(x: Values, settings: Settings) -> Values:
     return _map(x, lambda gate: 1 - np.tanh(gate))
+
+
+def _as_rows(x: Values, settings: Settings) -> Values:
+    """View a table of grids as one with a row for each tile or patch: (rows, width)."""
+    width = settings.uint("hidden_size")
+    each = x.cols // width
+    if each * width != x.cols:
+        raise ModelError(f"of shape {x.shape}, needs rows of a multiple of {width} values")
+
+    def read(begin: int, end: int) -> Rows:
+        first = begin // each
+        rows = x.read(first, -(-end // each)).reshape(-1, width)
+        return rows[begin - first * each : end - first * each]
+
+    return Values((x.rows * each, width), x.dtype, read, each)
 
 
 _LAYER: Names = {
@@ -55,10 +71,10 @@ class MllamaTower(TowerFamily):
             "v.position_embd.gate": _rest,
             "v.tile_position_embd.gate": _open,
         },
-        "gated_positional_embedding.tile_embedding": "v.tile_position_embd",
-        "pre_tile_positional_embedding.embedding": "v.pre_tile_position_embd",
+        "gated_positional_embedding.tile_embedding": {"v.tile_position_embd": _as_rows},
+        "pre_tile_positional_embedding.embedding": {"v.pre_tile_position_embd": _as_rows},
         "pre_tile_positional_embedding.gate": {"v.pre_tile_position_embd.gate": _open},
-        "post_tile_positional_embedding.embedding": "v.post_tile_position_embd",
+        "post_tile_positional_embedding.embedding": {"v.post_tile_position_embd": _as_rows},
         "post_tile_positional_embedding.gate": {"v.post_tile_position_embd.gate": _open},
         "layernorm_pre": "v.pre_ln",
         "layernorm_post": "v.post_ln",
