@@ -6,7 +6,10 @@
 By default two devices on the best adapter, so that the same hardware does the same work and what is
 left is the cost of the border: a submit more for each pass, and hidden states that cross through
 the host. The border alone is measured, too, by a graph that does nothing but cross: the time of its
-run less that of two graphs of one device each, which is what the host spends on a transfer.
+run less that of two graphs of one device each, which is what the host spends on a transfer. A
+border costs a token the same whatever the model, so the share depends on the time of a step. Of
+decoding, processor time is compared, too, which other work on the machine changes less: on a
+rasteriser it includes the device's.
 
 Then all layers of the first device in the host's memory, which it reads over the bus, against its
 own memory; and their caches alone.
@@ -75,6 +78,20 @@ def ratios(models: list[LanguageModel], act: Callable[[LanguageModel], None], ro
     return median(one / several for one, several in times)
 
 
+def processor_times(
+    models: list[LanguageModel], act: Callable[[LanguageModel], None], rounds: int
+) -> list[float]:
+    """Return the median seconds that processors work for each model, measured in turn."""
+
+    def spent(model: LanguageModel) -> float:
+        begin = time.process_time()
+        act(model)
+        return time.process_time() - begin
+
+    times = [[spent(model) for model in models] for _ in range(rounds)]
+    return [median(column) for column in zip(*times, strict=True)]
+
+
 def transfer(executor: PlacedExecutor) -> float:
     """Return the seconds of the host that a hidden state takes from one device to the other."""
     last = len(executor.placement.layers) - 1
@@ -132,9 +149,19 @@ def main() -> int:
         assert isinstance(several.backend.executor, PlacedExecutor)
         rng = np.random.default_rng(1)
         tokens = rng.integers(5, one.tokenizer.vocab_size, options.prompt).tolist()
-        found = {
-            "decode": ratios([one, several], lambda m: decode(m, options.tokens), options.rounds),
-            "prompt": ratios([one, several], lambda m: read_prompt(m, tokens), options.rounds),
+        pair = [one, several]
+
+        def answer(model: LanguageModel) -> None:
+            decode(model, options.tokens)
+
+        found = {"decode": ratios(pair, answer, options.rounds)}
+        one_s, several_s = processor_times(pair, answer, options.rounds)
+        found |= {
+            "decode, processor time": one_s / several_s,
+            "decode, processor ms of a token": one_s * 1e3 / options.tokens,
+            "decode, processor ms added to a token": (several_s - one_s) * 1e3 / options.tokens,
+            # After decoding: prompts leave tokens in the cache that no session knows of.
+            "prompt": ratios(pair, lambda m: read_prompt(m, tokens), options.rounds),
             "transfer_us": transfer(several.backend.executor) * 1e6,
         }
         executor = one.backend.executor

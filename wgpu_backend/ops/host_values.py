@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,13 @@ def decode(data: bytes | memoryview, spec: Spec) -> Array:
     flat = np.frombuffer(data, spec.dtype.numpy, count=len(data) // spec.dtype.numpy.itemsize)
     view = apply_strides(flat, spec)
     return bf16_to_f32(view) if spec.dtype == BF16 else view.copy()
+
+
+def decode_dense(data: bytes, shape: tuple[int, ...], dtype: DType) -> Array:
+    """Copy the values of a dense tensor out of its bytes, as `decode` does, in less time."""
+    assert dtype.numpy is not None
+    flat = np.frombuffer(data, dtype.numpy, math.prod(shape)).reshape(shape)
+    return bf16_to_f32(flat) if dtype == BF16 else flat.copy()
 
 
 def apply_strides(flat: Array, spec: Spec) -> Array:

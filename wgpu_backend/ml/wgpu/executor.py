@@ -67,7 +67,7 @@ from wgpu_backend.ml.wgpu.storage import (
     whole_part,
 )
 from wgpu_backend.ml.wgpu.weight_rows import Rows
-from wgpu_backend.ops.host_values import apply_strides, decode
+from wgpu_backend.ops.host_values import apply_strides, decode, decode_dense
 from wgpu_backend.ops.layouts.layout import WeightLayout
 from wgpu_backend.ops.layouts.planes import align, plane_nbytes, stored_nbytes
 from wgpu_backend.ops.layouts.super_blocks import Bytes
@@ -89,13 +89,14 @@ class WgpuResult:
     def wait(self) -> list[Array]:
         """Return the outputs in the order they were recorded."""
         data = iter(self.pending.wait())
-        return [_values(s, [next(data) for _ in plane_nbytes(s.dtype)]) for s in self.specs]
+        return [_values(spec, data) for spec in self.specs]
 
 
-def _values(spec: Spec, data: Sequence[bytes | memoryview]) -> Array:
+def _values(spec: Spec, planes: Iterator[bytes]) -> Array:
     """Return the values of an output from the bytes of its planes."""
     if not spec.dtype.quantised:
-        return decode(data[0], Spec.dense(spec.shape, spec.dtype))
+        return decode_dense(next(planes), spec.shape, spec.dtype)
+    data = [next(planes) for _ in plane_nbytes(spec.dtype)]
     blocks = join_blocks(spec.dtype, spec.size // spec.dtype.block, data)
     return decode_blocks(spec.dtype, blocks).reshape(spec.shape)
 
