@@ -107,7 +107,8 @@ def transfer(executor: PlacedExecutor) -> float:
         graphs = (both, *alone)
         # In turn, so that what else the machine does slows all of them.
         times = [
-            [seconds(recorded.run(values).wait) for recorded in graphs] for _ in range(CROSSINGS)
+            [seconds(lambda r=recorded: r.run(values).wait()) for recorded in graphs]
+            for _ in range(CROSSINGS)
         ]
         whole, *apart = (median(column) for column in zip(*times[WARM:], strict=True))
         for recorded in graphs:
