@@ -183,11 +183,17 @@ class WgpuRecorded:
         self.costs: list[Cost] = []
         self._parts: dict[Storage, tuple[Part, ...]] = {}
         self._compiler: _Compiler | None = None if at_once else _Compiler(device)
-        self._begin = partial(self._make, outputs, unread, rules, slots or self._own_slots)
+        self._begin: Callable[[], Iterator[bool]] = partial(
+            self._make, outputs, unread, rules, slots or self._own_slots
+        )
         self._work = self._begin()
         self._whole = False
         if at_once:
-            self.advance()
+            try:
+                self.advance()
+            except BaseException:
+                self._forget_work()
+                raise
 
     def _make(
         self,
@@ -223,11 +229,18 @@ class WgpuRecorded:
                 if not is_ready or time.perf_counter() >= until:
                     return False
         except BaseException:
+            begin = self._begin
             self._release()
             # For another try, when there may be more memory.
-            self._work = self._begin()
+            self._begin, self._work = begin, begin()
             raise
+        self._forget_work()
         return True
+
+    def _forget_work(self) -> None:
+        """Drop what refers to this object, so that a dropped one goes without the collector."""
+        self._work = iter(())
+        self._begin = partial(iter, ())
 
     @property
     def arrays(self) -> dict[str, Array]:
@@ -427,7 +440,7 @@ class WgpuRecorded:
         self._release()
 
     def _release(self) -> None:
-        self._work = iter(())
+        self._forget_work()
         if self._compiler is not None:
             self._compiler.close()
         for buffer in self._owned:
