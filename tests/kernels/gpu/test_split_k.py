@@ -57,7 +57,7 @@ def columns(ctx, x, prologue):
     [
         (F16, 11, 4, IN_F32),
         (Q4_0, 11, 4, IN_F16),
-        (Q4_K, 24, 8, IN_PAIRS),
+        pytest.param(Q4_K, 24, 8, IN_PAIRS, marks=pytest.mark.slow),
         (Q8_0, 11, 4, IN_BYTES),
         pytest.param(BF16, 5, 1, IN_F32, marks=pytest.mark.slow),
         pytest.param(F16, 9, 8, IN_PAIRS, marks=pytest.mark.slow),
