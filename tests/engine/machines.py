@@ -20,9 +20,9 @@ from wgpu_backend.ml.placement import (
     ModelNbytes,
     Placement,
     device_uses,
-    plan_placement,
     step_seconds,
 )
+from wgpu_backend.ml.planner import plan_placement
 
 PAGE = Path(__file__).parents[2] / "docs/devices.md"
 BEGIN, END = "<!-- plans -->\n", "<!-- end of plans -->\n"

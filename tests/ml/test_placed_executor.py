@@ -18,7 +18,7 @@ from wgpu_backend.engine.step_sampler import StepSampler
 from wgpu_backend.errors import ContextError, DeviceError, DeviceLost
 from wgpu_backend.graph.schedule import schedule
 from wgpu_backend.graph.spec import Spec
-from wgpu_backend.ml import placed_executor
+from wgpu_backend.ml import placed_graph
 from wgpu_backend.ml.backend import BackendParams
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.executor import weight_values
@@ -227,7 +227,7 @@ def test_a_run_waits_for_a_small_state_of_the_run_before_only_if_it_uses_it(monk
     executor = PlacedExecutor([NumpyExecutor(), NumpyExecutor()], placement(2, 2))
     executor.unclosed.silence()
     # So that values are known once somebody waited for them.
-    monkeypatch.setattr("wgpu_backend.ml.placed_executor.NumpyExecutor", int)
+    monkeypatch.setattr("wgpu_backend.ml.placed_graph.NumpyExecutor", int)
     with Context(executor) as ctx:
         state = ctx.state((4,), F32, "kept")
         ctx.assign(state, np.zeros(4, "f4").tobytes())
@@ -392,7 +392,7 @@ def run_thrice(recorded, runs):
 def test_the_error_of_a_lost_device_names_it_whoever_waits(monkeypatch, later, at):
     """The values of the first are waited for by the second."""
     # Values of NumPy are there at once, those of this device are not.
-    monkeypatch.setattr(placed_executor, "NumpyExecutor", type("No", (), {}))
+    monkeypatch.setattr(placed_graph, "NumpyExecutor", type("No", (), {}))
     children = [Losing(later=later), Losing(later=later)]
     executor = PlacedExecutor(children, placement(2, 2))
     with Context(executor) as ctx:

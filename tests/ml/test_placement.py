@@ -11,7 +11,6 @@ from wgpu_backend.errors import DeviceError, OptionError, OutOfMemory
 from wgpu_backend.ml.placement import (
     EMBEDDING,
     HOST,
-    LARGE_TABLE_NBYTES,
     DeviceBudget,
     HostMemory,
     LayerNbytes,
@@ -19,9 +18,9 @@ from wgpu_backend.ml.placement import (
     Placement,
     PlacementOptions,
     device_uses,
-    plan_placement,
     step_seconds,
 )
+from wgpu_backend.ml.planner import LARGE_TABLE_NBYTES, plan_placement
 
 MB = 1 << 20
 GB = 1 << 30

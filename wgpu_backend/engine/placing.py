@@ -29,9 +29,9 @@ from wgpu_backend.ml.placement import (
     Placement,
     PlacementOptions,
     device_uses,
-    plan_placement,
     step_seconds,
 )
+from wgpu_backend.ml.planner import plan_placement
 from wgpu_backend.ops.sampling.host.options import whole_number
 
 # Bytes per second that a step reads where nothing was measured: typical cards of each kind. Only

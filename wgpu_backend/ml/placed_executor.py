@@ -1,19 +1,12 @@
 """The executor of several devices: it gives each part of a graph to the executor of its device.
 
-A recorded graph is one recorded graph for each part, see `ml.partition`. What crosses is read back
-by one device and written as an input of the next. Runs do not wait for each other: one device
-begins the second while another still computes the first. Prompts in several passes thereby keep all
-devices busy::
-
-    vulkan:0   pass 0 │ pass 1 │ pass 2 │
-    cpu               │ pass 0 │ pass 1 │ pass 2
+It keeps what is on which device: weights and states by the layer that their names have, and copies
+of small ones for other devices. Graphs and their runs are in `ml.placed_graph`.
 """
 
 from __future__ import annotations
 
-import threading
-from collections import deque
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, runtime_checkable
 from weakref import WeakKeyDictionary
@@ -21,10 +14,8 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from wgpu_backend.device.interrupts import uninterrupted
-from wgpu_backend.dtypes import BF16, DType, f32_to_bf16
 from wgpu_backend.errors import ContextError, DeviceError, DeviceLost, Unclosed
 from wgpu_backend.graph.capabilities import Capabilities, DeviceInfo
-from wgpu_backend.graph.memory import MemoryPlan
 from wgpu_backend.graph.node import Node, Storage, get_operands
 from wgpu_backend.graph.schedule import schedule
 from wgpu_backend.graph.spec import Spec
@@ -34,422 +25,18 @@ from wgpu_backend.ml.executor import (
     Pairs,
     Pausable,
     Pieces,
-    Recorded,
-    Result,
-    require_turns,
     sum_by_name,
-    write_inputs,
 )
 from wgpu_backend.ml.numpy_executor import NumpyExecutor
-from wgpu_backend.ml.partition import Home, Partition
+from wgpu_backend.ml.partition import Home
+from wgpu_backend.ml.placed_graph import PlacedRecorded, Schedule, Update, to_stored
 from wgpu_backend.ml.placement import EMBEDDING, HOST, TABLE, Placement, find_layer
 
 # Weights of at most so many bytes are copied to every device that reads them.
 SMALL_NBYTES = 64 << 10
 # States of at most so many bytes are inputs of graphs on other devices, sent with each run.
 SMALL_STATE_NBYTES = 4 << 10
-# Runs that are not submitted on all devices yet: the first device is so many ahead of the last, or
-# as many as there are devices and one more.
-MOST_UNDER_WAY = 3
 _KINDS = ("cpu", "software", "unknown", "virtual", "integrated", "discrete")
-
-
-@dataclass(frozen=True, slots=True)
-class _Task:
-    """A part of a run that waits for its turn.
-
-    Parameters
-    ----------
-    needs : sequence of (_Run, int)
-        Parts of this run and of earlier ones whose values it reads.
-    """
-
-    run: _Run
-    needs: Sequence[tuple[_Run, int]]
-    act: Callable[[], None]
-
-    @property
-    def is_ready(self) -> bool:
-        """Return whether it need not wait for a device."""
-        return all(run.is_known(part) for run, part in self.needs)
-
-
-class _Schedule:
-    """What is left to do of runs, in order for each device.
-
-    No thread works in the background: whoever submits or waits does what is due. A thread of its
-    own would have to be woken for each part, which takes milliseconds on a busy machine.
-    """
-
-    def __init__(self, devices: int) -> None:
-        self._queues: list[deque[_Task]] = [deque() for _ in range(devices)]
-        self._runs: deque[_Run] = deque()
-        self._most = max(MOST_UNDER_WAY, devices + 1)
-        # Reentrant: a part that needs another one does that first.
-        self._lock = threading.RLock()
-
-    def add(self, device: int, task: _Task) -> None:
-        """Add a task after all others of a device."""
-        with self._lock:
-            self._queues[device].append(task)
-
-    def advance(self) -> None:
-        """Do all tasks that need not wait."""
-        with self._lock:
-            done = True
-            while done:
-                done = False
-                for queue in self._queues:
-                    while queue and queue[0].is_ready:
-                        queue.popleft().act()
-                        done = True
-
-    def bring_on(self, run: _Run, part: int) -> None:
-        """Bring other runs to their next devices before a wait for a part.
-
-        What they need is of earlier parts, which end about as soon. Without this, the next device
-        would have nothing to do from the end of this part until the caller comes again.
-        """
-        with self._lock:
-            self.advance()
-            for queue in self._queues:
-                if not queue or queue[0].run is run:
-                    continue
-                needs = queue[0].needs
-                if all(each.is_submitted(at) and at < part for each, at in needs):
-                    queue.popleft().act()
-
-    def finish(self, run: _Run, part: int, device: int) -> None:
-        """Do what has to be done until a part of a run is submitted."""
-        with self._lock:
-            while not run.is_submitted(part):
-                self._queues[device].popleft().act()
-
-    def begin(self, run: _Run) -> None:
-        """Do what can be done of a new run, and what is left of old ones."""
-        with self._lock:
-            self.advance()
-            self._runs.append(run)
-            while self._runs and (self._runs[0].is_done or len(self._runs) > self._most):
-                self._runs.popleft().finish()
-
-    @uninterrupted
-    def drain(self) -> None:
-        """Do everything."""
-        with self._lock:
-            for queue in self._queues:
-                while queue:
-                    queue.popleft().act()
-            self._runs.clear()
-
-
-class _Run:
-    """One run of a placed graph, on its way through the parts.
-
-    Parameters
-    ----------
-    devices : sequence of int
-        The device of each part.
-    inputs : mapping of str to ndarray
-        The values of its inputs, which are its own.
-    """
-
-    def __init__(
-        self, executor: PlacedExecutor, devices: Sequence[int], inputs: Mapping[str, Array]
-    ) -> None:
-        self.inputs = inputs
-        self.error: BaseException | None = None
-        self._executor = executor
-        self._todo = executor.todo
-        self._devices = devices
-        self._results: list[Result | None] = [None] * len(devices)
-        self._values: list[list[Array] | None] = [None] * len(devices)
-
-    def is_submitted(self, part: int) -> bool:
-        """Return whether a part was submitted, or an error keeps it from that."""
-        return self._results[part] is not None or self.error is not None
-
-    def is_known(self, part: int) -> bool:
-        """Return whether the values that a part reads back are on the host."""
-        return self._values[part] is not None or self.error is not None
-
-    @property
-    def is_done(self) -> bool:
-        """Return whether all parts were submitted."""
-        return all(map(self.is_submitted, range(len(self._devices))))
-
-    def take(self, part: int, result: Result, *, known: bool) -> None:
-        """Take the result of a part, whose values are known already on the NumPy device."""
-        self._results[part] = result
-        if known:
-            self._values[part] = result.wait()
-
-    def finish(self) -> None:
-        """Submit all parts; an error is for who waits for the run, or begins the next."""
-        for part, device in enumerate(self._devices):
-            self._todo.finish(self, part, device)
-
-    def values(self, part: int) -> list[Array]:
-        """Wait for the values that a part reads back, and return them."""
-        found = self._values[part]
-        if found is None:
-            self._todo.finish(self, part, self._devices[part])
-            result = self._results[part]
-            if result is None:
-                assert self.error is not None
-                raise self.error
-            self._todo.bring_on(self, part)
-            try:
-                found = self._values[part] = result.wait()
-            except Exception as error:
-                # Here, since whoever needs the values may be a part of another device.
-                raise self._executor.fail(error, self._devices[part])  # noqa: B904
-        return found
-
-
-@dataclass(frozen=True, slots=True)
-class PlacedResult:
-    """Outputs of a placed graph on their way to the host."""
-
-    executor: PlacedExecutor
-    run: _Run
-    places: Sequence[tuple[int, int]]
-    parts: int
-
-    @uninterrupted
-    def wait(self) -> list[Array]:
-        """Return the outputs in the order they were recorded."""
-        try:
-            found = [self.run.values(part) for part in range(self.parts)]
-        except BaseException as error:
-            self.executor.report(error)
-            raise
-        # The next run may have waited for a token of this one.
-        self.executor.todo.advance()
-        return [found[part][at] for part, at in self.places]
-
-
-@dataclass(frozen=True, slots=True)
-class _Part:
-    """A part of a placed graph, as its device recorded it."""
-
-    device: int
-    recorded: Recorded
-    crossings: Mapping[str, tuple[int, int]]
-    states: Mapping[str, Storage]
-    updates: Mapping[Storage, int]
-    # Inputs that come from the caller, and the type of those from other parts.
-    given: Sequence[str]
-    dtypes: Mapping[str, DType]
-
-
-class PlacedRecorded:
-    """A graph as a sequence of recorded graphs, one for each part.
-
-    Parameters
-    ----------
-    shared, times, read
-        See `Executor.record`.
-
-    Attributes
-    ----------
-    unused : collection of Storage
-        Small states of other devices whose content the next runs do not use, so that they need not
-        wait for what the runs before leave there.
-    """
-
-    def __init__(
-        self,
-        executor: PlacedExecutor,
-        outputs: Sequence[Node],
-        *,
-        shared: bool,
-        times: int,
-        read: bool,
-    ) -> None:
-        self._executor = executor
-        self._outputs = tuple(outputs)
-        partition = Partition(outputs, executor, read=read)
-        self.scheduled: Sequence[Node] = partition.scheduled
-        self._results = partition.results
-        self._part_of = partition.part_of
-        self._local = {s: partition.parts[i].local[s] for s, i in self._part_of.items()}
-        self._specs = {
-            s: Spec.dense(n.launch.out.shape, n.launch.out.dtype)
-            for n in partition.scheduled
-            if n.launch is not None and n.launch.into is None
-            for s in (n.storage,)
-        }
-        self._parts: list[_Part] = []
-        self._between: PlacedRecorded | None = None
-        self.unused: Collection[Storage] = ()
-        try:
-            for part in partition.parts:
-                child = executor.children[part.device]
-                recorded = child.record(part.reads, shared=shared, unread=part.writes)
-                others = part.crossings.keys() | part.states.keys()
-                given = [name for name in recorded.arrays if name not in others]
-                for state in part.states.values():
-                    executor.copy_state(state, part.device)
-                dtypes = {
-                    name: partition.parts[at].reads[place].spec.dtype
-                    for name, (at, place) in part.crossings.items()
-                }
-                self._parts.append(
-                    _Part(
-                        part.device,
-                        recorded,
-                        part.crossings,
-                        part.states,
-                        part.updates,
-                        given,
-                        dtypes,
-                    )
-                )
-        except BaseException:
-            self.close()
-            raise
-        shapes = {name: p.recorded.arrays[name] for p in self._parts for name in p.given}
-        self.turns: list[dict[str, Array]] = [
-            {name: np.zeros_like(array) for name, array in shapes.items()} for _ in range(times)
-        ]
-        self.plan = _join_plans([part.recorded.plan for part in self._parts])
-        self.dispatches = sum(part.recorded.dispatches for part in self._parts)
-
-    @property
-    def arrays(self) -> dict[str, Array]:
-        """The values of the named inputs for `replay`."""
-        return self.turns[0]
-
-    @property
-    def devices(self) -> tuple[int, ...]:
-        """The device of each part, in their order."""
-        return tuple(part.device for part in self._parts)
-
-    @uninterrupted
-    def run(self, inputs: Mapping[str, Array]) -> PlacedResult:
-        """Write the named inputs and run; does not wait."""
-        write_inputs(self.arrays, inputs)
-        return self.replay()
-
-    def replay(self) -> PlacedResult:
-        """Run with the current values of `arrays`; does not wait."""
-        return self._start(self.turns[0])
-
-    def replays(self, count: int) -> list[Result]:
-        """Run `count` times, with the inputs in `turns[0]`, `turns[1]`, …; does not wait."""
-        require_turns(self.turns, count)
-        return [self._start(turn) for turn in self.turns[:count]]
-
-    @uninterrupted
-    def _start(self, turn: Mapping[str, Array]) -> PlacedResult:
-        """Add a run to the queues of its devices."""
-        executor = self._executor
-        executor.require_working()
-        # Copies, since the caller writes the next run's while later parts of this one wait.
-        inputs = {name: array.copy() for name, array in turn.items()}
-        run = _Run(executor, self.devices, inputs)
-        for index, part in enumerate(self._parts):
-            needs = [(run, source) for source, _ in part.crossings.values()]
-            used = [state for state in part.states.values() if state not in self.unused]
-            found = [(state, executor.latest_update(state)) for state in used]
-            updates = {state: update for state, update in found if update is not None}
-            needs += [(each.run, each.part) for each in updates.values()]
-            task = _Task(run, needs, lambda i=index, u=updates: self._run_part(run, i, u))
-            executor.todo.add(part.device, task)
-        for index, part in enumerate(self._parts):
-            for state, place in part.updates.items():
-                executor.note_update(state, _Update(run, index, place))
-        executor.todo.begin(run)
-        return PlacedResult(executor, run, self._results, len(self._parts))
-
-    def _run_part(self, run: _Run, index: int, updates: Mapping[Storage, _Update]) -> None:
-        """Submit a part once what it needs of others is there."""
-        part, executor = self._parts[index], self._executor
-        child = executor.children[part.device]
-        try:
-            executor.require_working(report=False)
-            arrays = part.recorded.arrays
-            for name in part.given:
-                arrays[name][...] = run.inputs[name]
-            for name, (source, place) in part.crossings.items():
-                arrays[name][...] = to_stored(run.values(source)[place], part.dtypes[name])
-            for state, update in updates.items():
-                executor.take_update(state, update)
-            for name, state in part.states.items():
-                arrays[name][...] = executor.state_copy(state, part.device)
-            run.take(index, part.recorded.replay(), known=isinstance(child, NumpyExecutor))
-        except BaseException as error:
-            run.error = executor.fail(error, part.device)
-
-    def timed(self) -> list[tuple[str, str, float]]:
-        """Run and time each dispatch: op, shader and seconds."""
-        self._executor.drain()
-        self.replay().wait()
-        # The inputs from other parts are those of that run.
-        return [timing for part in self._parts for timing in part.recorded.timed()]
-
-    @uninterrupted
-    def keep(self, storages: Sequence[Storage]) -> None:
-        """Turn these storages into states that outlive the run, then close it."""
-        self._executor.drain()
-        for index, part in enumerate(self._parts):
-            own = [s for s in storages if self._part_of[s] == index]
-            part.recorded.keep([self._local[s] for s in own])
-            for storage in own:
-                # Another one where an op wrote into a value of another device.
-                storage.kind, storage.handle = "state", self._local[storage].handle
-                self._executor.adopt(storage, self._specs[storage], part.device)
-        self.close()
-
-    def replay_between(self, before: Pairs, after: Pairs) -> None:
-        """Copy tensors, run, and copy outputs through the host."""
-        executor = self._executor
-        executor.copy(before)
-        if self._between is None:
-            self._between = PlacedRecorded(
-                executor, self._outputs, shared=False, times=1, read=True
-            )
-        values = self._between.run(self.arrays).wait()
-        places = {id(node): at for at, node in enumerate(self._outputs)}
-        for source, target in after:
-            stored = to_stored(values[places[id(source)]], source.spec.dtype)
-            executor.write(target, stored.tobytes())
-
-    @uninterrupted
-    def close(self) -> None:
-        """Release the memory; calling it again is harmless."""
-        self._executor.drain()
-        for part in self._parts:
-            part.recorded.close()
-        if self._between is not None:
-            self._between.close()
-
-
-def to_stored(values: Array, dtype: DType) -> Array:
-    """Return values that a device read back, as they are stored: bf16 as its bits."""
-    return f32_to_bf16(values) if dtype == BF16 else values
-
-
-def _join_plans(plans: Sequence[MemoryPlan]) -> MemoryPlan:
-    """Return the memory plan of all parts; each part has slots of its own."""
-    steps = tuple(step for plan in plans for step in plan.steps)
-    slots: dict[Storage, int] = {}
-    sizes: list[int] = []
-    for plan in plans:
-        slots |= {storage: slot + len(sizes) for storage, slot in plan.slot_of.items()}
-        sizes += plan.slot_nbytes
-    peak, live = (sum(getattr(p, n) for p in plans) for n in ("peak_nbytes", "live_nbytes"))
-    return MemoryPlan(steps, slots, tuple(sizes), peak, live)
-
-
-@dataclass(frozen=True, slots=True)
-class _Update:
-    """What a part of a run leaves in a small state: the position in what the part reads back."""
-
-    run: _Run
-    part: int
-    place: int
 
 
 @dataclass(slots=True)
@@ -464,7 +51,7 @@ class _Kept:
         Of a weight, on other devices.
     values : dict of int to ndarray
         Of a small state, for other devices that read it, as of `taken`.
-    latest, taken : _Update or None
+    latest, taken : Update or None
         Of a small state with copies: what the latest run leaves, and what the copies hold. Each
         has all that the runs before it left, as a device computes them in their order.
     """
@@ -475,8 +62,8 @@ class _Kept:
     data: Pieces | None
     copies: dict[int, Storage] = field(default_factory=dict[int, Storage])
     values: dict[int, Array] = field(default_factory=dict[int, Array])
-    latest: _Update | None = None
-    taken: _Update | None = None
+    latest: Update | None = None
+    taken: Update | None = None
 
 
 @runtime_checkable
@@ -527,7 +114,7 @@ class PlacedExecutor:
         self.children = tuple(children)
         self.placement = placement
         self.tied = tied
-        self.todo = _Schedule(len(children))
+        self.todo = Schedule(len(children))
         self._kept: WeakKeyDictionary[Storage, _Kept] = WeakKeyDictionary()
         self._pinned: WeakKeyDictionary[Storage, int] = WeakKeyDictionary()
         self._failure: BaseException | None = None
@@ -755,17 +342,17 @@ class PlacedExecutor:
                 f"{self.name(home)}, needs all weights on {self.name(device)}"
             )
 
-    def latest_update(self, state: Storage) -> _Update | None:
+    def latest_update(self, state: Storage) -> Update | None:
         """Return what the latest run leaves in a small state with copies."""
         return self._kept[state].latest
 
-    def note_update(self, state: Storage, update: _Update) -> None:
+    def note_update(self, state: Storage, update: Update) -> None:
         """Note what a run leaves in a small state, for later runs on other devices."""
         kept = self._kept.get(state)
         if kept is not None and kept.values:
             kept.latest = update
 
-    def take_update(self, state: Storage, update: _Update) -> None:
+    def take_update(self, state: Storage, update: Update) -> None:
         """Bring the copies of a small state to what a run leaves there."""
         kept = self._kept[state]
         if kept.taken is update:
