@@ -64,6 +64,13 @@ def test_it_is_what_a_binding_shows(spec, monkeypatch):
     assert estimate.choose_context(spec, replace(rich, kind="unknown")) == 16_384
 
 
+def test_a_plan_s_reserve_is_not_for_the_cache(spec):
+    info = replace(GPU, total_memory=memory_for(spec, 32_768) + MIB)
+    for reserve, wanted in ((MIB, 32_768), (MIB + 2 * each(spec), 16_384)):
+        planned = replace(spec, placement=PlacementOptions(reserve_nbytes=reserve))
+        assert estimate.choose_context(planned, info) == wanted
+
+
 def test_models_whose_layers_are_placed_make_room_on_gpus_that_report_memory(spec, monkeypatch):
     free = {"vulkan:0": 3 << 30, "vulkan:1": 2 << 30, "vulkan:2": None, "cpu": 1 << 40}
     monkeypatch.setattr(estimate, "current_memory", lambda info: (None, free[info.id]))

@@ -99,8 +99,8 @@ def place_spec_model(spec: LoadSpec) -> None:
 def choose_context(spec: LoadSpec, info: DeviceInfo) -> int | None:
     """Return the default context length: the model's own, as far as memory allows.
 
-    The cache takes at most half of the memory that the weights leave. It should be large: coding
-    agents send thousands of tokens before their first request.
+    The cache takes at most half of the memory that the weights leave, and a plan's reserve. It
+    should be large: coding agents send thousands of tokens before their first request.
 
     Parameters
     ----------
@@ -124,7 +124,9 @@ def choose_context(spec: LoadSpec, info: DeviceInfo) -> int | None:
     most = _SURE_LAYER
     if spec.profile == "full":
         most = _MOST_LAYER.get(info.kind, most)
-    fitting = min((memory - weights) // 2 // each, most * layers // each)
+    # A longer one would have the plan put layers into the host's memory.
+    reserve = spec.placement.reserve_nbytes if spec.placement is not None else 0
+    fitting = min((memory - weights - reserve) // 2 // each, most * layers // each)
     if fitting >= own:
         return own
     size = 1 << max(0, fitting).bit_length() >> 1
