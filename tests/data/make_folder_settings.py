@@ -57,6 +57,11 @@ GEMMA4_SMALL = {
     "num_kv_shared_layers": 1, "use_double_wide_mlp": True,
     "layer_types": ["sliding_attention", "full_attention", "full_attention"],
 }  # fmt: skip
+GEMMA3N = {
+    "head_dim": 8, "sliding_window": 5, "num_kv_shared_layers": 1, "rope_theta": None,
+    "hidden_size_per_layer_input": 8, "vocab_size_per_layer_input": VOCABULARY,
+    "laurel_rank": 6, "altup_num_inputs": 3,
+}  # fmt: skip
 GEMMA4_MIXED = {
     **GEMMA4, "enable_moe_block": True, "num_experts": 4, "top_k_experts": 2,
     "moe_intermediate_size": 16, "attention_k_eq_v": True, "final_logit_softcapping": 3.0,
@@ -195,6 +200,19 @@ CASES: list[tuple[str, str, dict[str, Any]]] = [
     ("llama4 without norms", "Llama4", {**LLAMA4, "use_qk_norm": False}),
     ("gemma4 inputs of layers", "Gemma4", GEMMA4_SMALL),
     ("gemma4 experts", "Gemma4", GEMMA4_MIXED),
+    ("gemma3n usual", "Gemma3n", GEMMA3N),
+    (
+        "gemma3n layers",
+        "Gemma3n",
+        {
+            **GEMMA3N,
+            "layer_types": [FULL, PART, FULL],
+            "intermediate_size": [48, 40, 56],
+            "activation_sparsity_pattern": [0.0, 0.0, 0.0],
+            "altup_active_idx": 1,
+            "final_logit_softcapping": 2.0,
+        },
+    ),
     ("lfm2 widths", "Lfm2", LFM2),
     ("lfm2 as it is", "Lfm2", {**LFM2, "block_auto_adjust_ff_dim": False, "conv_L_cache": 4}),
     ("falcon mamba epsilons", "FalconMamba", {"layer_norm_epsilon": 0.1, "mixer_rms_eps": 1e-2}),

@@ -71,6 +71,51 @@ def test_latents_make_keys_and_values_apart(tmp_path, rng):
         assert folder.config.uint("expert_gating_func") == 2
 
 
+def test_gemma_3n_has_stacks_of_matrices_and_tables_of_one_length(tmp_path, rng):
+    states = rng.standard_normal((2, 3, 32, 32), "f4")
+    table = rng.standard_normal((len(VOCABULARY) - 9, 2 * 8), "f4")
+    tensors = {
+        **ends(rng, "model.language_model.embed_tokens.weight"),
+        "model.language_model.embed_tokens_per_layer.weight": table,
+        "model.vision_tower.timm_model.conv_stem.conv.weight": rng.standard_normal((2, 2), "f4"),
+        "model.embed_audio.embedding.weight": rng.standard_normal((2, 2), "f4"),
+    }
+    for kind, own in zip(("projections", "unembed_projections"), states, strict=True):
+        for number, matrix in enumerate(own):
+            tensors[f"model.language_model.altup_{kind}.{number}.weight"] = matrix
+    for layer in range(12):
+        name = f"model.language_model.layers.{layer}.laurel.post_laurel_norm.weight"
+        tensors[name] = rng.standard_normal(32, "f4")
+    text = {
+        "hidden_size": 32, "num_hidden_layers": 12, "vocab_size": len(VOCABULARY),
+        "intermediate_size": 48, "hidden_size_per_layer_input": 8, "num_attention_heads": 4,
+        "vocab_size_per_layer_input": len(table),
+    }  # fmt: skip
+    config = {"architectures": ["Gemma3nForConditionalGeneration"], "text_config": text}
+    with open_folder(write_folder(tmp_path / "a", tensors, config)) as folder:
+        np.testing.assert_array_equal(read(folder, "altup_proj.weight"), states[0])
+        np.testing.assert_array_equal(read(folder, "altup_unembd_proj.weight"), states[1])
+        # transformers looks up tokens of towers as token 0.
+        longer = np.concatenate([table, table[:1].repeat(9, axis=0)])
+        np.testing.assert_array_equal(read(folder, "per_layer_token_embd.weight"), longer)
+        assert len(folder.tensors) == 4 + 12
+        scales = folder.config.floats("activation_sparsity_scale")
+        assert scales[:10] == pytest.approx([1.6448536] * 10)
+        assert [*scales[10:]] == [-np.inf] * 2
+        assert folder.config.uint("attention.shared_kv_layers") == 15
+        found = folder.config.bools("attention.sliding_window_pattern", 12)
+        assert [i for i, slides in enumerate(found) if not slides] == [4, 9]
+    for wrong, said in (
+        ({"intermediate_size": [48]}, "has 1 values, needs 12"),
+        ({"activation_sparsity_pattern": [0.5] * 11}, "needs 12 shares"),
+        ({"activation_sparsity_pattern": [1.0] * 12}, "needs 12 shares from 0 to below 1"),
+        ({"altup_correct_scale": False}, "is False, needs True"),
+    ):
+        path = write_folder(tmp_path / said, tensors, {**config, "text_config": {**text, **wrong}})
+        with pytest.raises(ModelError, match=said):
+            open_folder(path)
+
+
 def test_heads_of_a_matrix_are_put_apart_and_biases_with_them(tmp_path, rng):
     matrix, bias = rng.standard_normal((96, 32), "f4"), rng.standard_normal(96, "f4")
     start = "gpt_neox.layers.0.attention.query_key_value"
