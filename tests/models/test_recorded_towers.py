@@ -28,7 +28,13 @@ from wgpu_backend.files.gguf.reader import open_gguf
 from wgpu_backend.files.huggingface.tower import open_tower_folder
 from wgpu_backend.files.tower_files import require_fitting_tower
 from wgpu_backend.ml.backend import Backend, BackendParams, make_executor
-from wgpu_backend.nn.tower import NUMBER_MARK, Rows, projector_kinds, tower_class
+from wgpu_backend.nn.tower import (
+    NUMBER_MARK,
+    Rows,
+    known_kinds,
+    projector_kinds,
+    tower_class,
+)
 from wgpu_backend.testing import nmse
 
 PLAIN = np.zeros((2, 2), np.float32)
@@ -129,6 +135,57 @@ def test_gemma3n_has_the_rows_of_timm(tmp_path, device):
     # The last row is that of <end_of_image>.
     assert [*media.layout] == ["\n\n<start_of_image>", Rows(257), "\n\n"]
     assert nmse(found, wanted) < LIMIT
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_a_folder_of_gemma3n_has_the_rows_of_timm(tmp_path, device):
+    """Names are those of transformers, and values go through the same reader as other towers'."""
+    facts, wanted = (part["gemma3n"] for part in recorded())
+    ends = {"embedding": "embedding", "hard_emb": "hard_embedding",
+                        "soft_emb": "soft_embedding", "input_": "embedding_"}  # fmt: skip
+    made = make_weights({name: tuple(shape) for name, shape in facts["shapes"].items()})
+    weights = {}
+    for name, values in made.items():
+        if name.startswith("v."):
+            bare = name.removeprefix("v.").replace("blk.", "blocks.", 1)
+            weights[f"model.vision_tower.timm_model.{bare}"] = values
+            continue
+        ours = name.removeprefix("mm.")
+        for short, long in ends.items():
+            if ours.startswith(short):
+                weights[f"model.embed_vision.{ours.replace(short, long, 1)}"] = values
+    weights["model.audio_tower.conformer.0.norm.weight"] = np.ones(4, np.float32)
+    assert len(weights) == len(made) + 1
+    keys = facts["keys"]
+    config = {
+        "architectures": ["Gemma3nForConditionalGeneration"],
+        "text_config": {"hidden_size": keys["vision.projection_dim"]},
+        "vision_config": {"architecture": "mobilenetv5_300m_enc", "hidden_size": 2048},
+    }
+    size = {"height": keys["vision.image_size"], "width": keys["vision.image_size"]}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    preprocessor = tmp_path / "preprocessor_config.json"
+    preprocessor.write_text(json.dumps({"size": size, "do_normalize": False}))
+    (tmp_path / "model.safetensors").write_bytes(safetensors(weights))
+    file = open_tower_folder(tmp_path)
+    assert known_kinds(file.config) == {"image": "gemma3nv"}
+    with Backend(file, make_executor(device, BackendParams(exact=True))) as backend:
+        backend.load()
+        tower = tower_class(backend.config, "image", "gemma3nv")(backend)
+        media = tower.prepare(picture(41, 70))
+        assert nmse(rows(tower, media), wanted) < LIMIT
+    for wrong, said in (
+        ({"size": {**size, "width": 256}}, "is 512 and the width 256, needs a square"),
+        ({"size": size, "do_normalize": True}, "'do_normalize' is True, needs False"),
+    ):
+        preprocessor.write_text(json.dumps(wrong))
+        with pytest.raises(ModelError, match=said):
+            open_tower_folder(tmp_path)
+    preprocessor.write_text(json.dumps({"size": size}))
+    name = "model.vision_tower.timm_model.head.weight"
+    (tmp_path / "model.safetensors").write_bytes(safetensors({name: np.ones((2, 2), "f4")}))
+    with pytest.raises(ModelError, match="unexpected tensor for Gemma3nTower"):
+        open_tower_folder(tmp_path)
 
 
 def test_gemma3n_without_embeddings_of_tokens(tmp_path):
