@@ -17,7 +17,7 @@ LAYERS = [LayerShape(4, 4), EncodedShape(4, 4, 40)]
 
 @pytest.fixture
 def cache():
-    made = make_cache(NumpyExecutor(), LAYERS, 3, 10 * BLOCK, F32)
+    made = make_cache(NumpyExecutor(), LAYERS, 6, 10 * BLOCK, F32)
     yield made
     made.close()
 

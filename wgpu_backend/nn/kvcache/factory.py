@@ -92,7 +92,8 @@ def make_cache(
             parts[recurrent] = [*states]
         if encoded:
             if picture := max(shape.picture for shape in encoded.values()):
-                room = sequences * -(-picture // BLOCK) * BLOCK
+                # A picture takes hundreds of megabytes, and most are smaller than the largest.
+                room = -(-sequences // 2) * -(-picture // BLOCK) * BLOCK
                 texts = PicturesCache(executor, encoded, room, dtype)
             else:
                 texts = EncodedCache(executor, encoded, positions, dtype)
