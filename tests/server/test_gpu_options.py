@@ -110,3 +110,12 @@ def test_the_device_that_an_error_names_counts_as_lost() -> None:
     for _ in range(MOST_LOSSES):
         workers._count_loss(spec.devices, DeviceLost("device vulkan:10 was lost"))
     assert health.left == ["vulkan:1"]
+
+
+def test_a_device_that_is_gone_counts_and_not_those_that_are_there() -> None:
+    health = Health(["vulkan:0", "vulkan:1"])
+    workers = Workers(health, lambda _, __, device: LoadSpec("p", device), 4, spare_seconds=None)
+    gone = "tiny: device vulkan:1: it is gone, there are vulkan:0 Card (discrete, Vulkan); cpu"
+    for _ in range(MOST_LOSSES):
+        workers._count_loss(("vulkan:0", "vulkan:1"), DeviceLost(gone))
+    assert health.left == ["vulkan:0"]

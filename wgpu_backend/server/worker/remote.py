@@ -361,8 +361,11 @@ class Workers:
 
     def _count_loss(self, devices: Sequence[str], error: BackendError) -> None:
         """Count the loss of a device: of several, the one that the error names."""
-        named = [name for name in devices if name in str(error)]
+        text = str(error)
+        # Errors of devices begin with one; others may list those that are there.
+        subjects = [name for name in devices if f"device {name}: " in text]
         # The longest name: vulkan:1 is a part of vulkan:10.
+        named = subjects or [name for name in devices if name in text]
         self.health.lost(max(named, key=len, default=devices[0]), error)
 
     def close(self) -> None:
