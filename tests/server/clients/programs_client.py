@@ -5,10 +5,11 @@ import os
 import shutil
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from features import try_all, url
+from features import picture, try_all, url
 
 # Programs of npm's folder, and of this Python's.
 FOLDERS = (Path(os.environ.get("NODE_PATH", "")) / ".bin", Path(sys.executable).parent)
@@ -141,6 +142,19 @@ def llm(home):
     assert run("llm", "-m", "a", "--functions", tool, "Hi", home=home).strip() == "It is cold."
 
 
+def llm_ollama(home):
+    """The plugin for Ollama of `llm`, with a picture."""
+    here = {"OLLAMA_HOST": url()}
+    plain = ("llm", "-m", "ollama/actor", "-o", "think", "false")
+    assert run(*plain, "Hi", home=home, **here).strip() == "Hello there now."
+    tool = "def weather(city: str) -> str:\n    return city + ': 3'\n"
+    assert run(*plain, "--functions", tool, "Hi", home=home, **here).strip() == "It is cold."
+    found = run("llm", "-m", "ollama/tale", "--schema", "warm bool", "Hi", home=home, **here)
+    assert isinstance(json.loads(found)["warm"], bool)
+    shown = ("-a", picture("red"), "What is this?")
+    assert "red square" in run("llm", "-m", "ollama/eyes", *shown, home=home, **here)
+
+
 def lm_eval(home):
     (home / "own.yaml").write_text(TASK.format(folder=home))
     (home / "questions.jsonl").write_text("\n".join(map(json.dumps, QUESTIONS)))
@@ -159,8 +173,10 @@ def lm_eval(home):
 
 
 def _installed():
-    for feature in (claude, claude_shortens, codex, aider, cline, cn, pi, llm, lm_eval):
-        program = feature.__name__.removesuffix("_shortens")
+    for feature in (claude, claude_shortens, codex, aider, cline, cn, pi, llm, llm_ollama, lm_eval):
+        program = feature.__name__.removesuffix("_shortens").removesuffix("_ollama")
+        if feature is llm_ollama and not find_spec("llm_ollama"):
+            continue
         if shutil.which(program, path=_path()):
             yield feature
 

@@ -45,6 +45,7 @@ PACKAGES = {
     "agents_client.py": "agents, langchain, langchain_openai, langchain_ollama, "
     "llama_index.llms.openai_like, llama_index.llms.ollama",
     "frameworks_client.py": "pydantic_ai, instructor",
+    "kits_client.py": "agno, any_llm, agent_framework.openai",
     "haystack_client.py": "haystack, haystack_integrations.components.generators.ollama",
     "programs_client.py": "json",
     "ollama_client.mjs": "ollama",
