@@ -1,5 +1,6 @@
 """The commands of docs/cluster.md, on two Ray nodes of this machine."""
 
+import importlib.util
 import json
 import os
 import re
@@ -95,3 +96,29 @@ def test_the_commands_of_the_page_serve_a_model(started, short_folder, stages):
         with urllib.request.urlopen(f"http://127.0.0.1:{own}/props?model=story") as found:
             placed = json.load(found)["placement"]
         assert re.search(r"cpu: embedding, layers 0-\d; cpu@.*: layers \d-5, output", placed)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.skipif(importlib.util.find_spec("fastapi") is None, reason="needs ray[serve]")
+def test_the_application_of_the_page_is_deployed(started, short_folder, tmp_path):
+    page = (ROOT / "docs" / "cluster.md").read_text("utf-8")
+    [config] = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
+    head = re.findall(r"```sh\n(.*?)```", page, re.DOTALL)[1].splitlines()[0]
+    [deploy] = re.findall(r"^serve deploy .*$", page, re.MULTILINE)
+    port, board, own = free_port(), 30000 + os.getpid() % 9000, 20000 + os.getpid() % 9000
+    small = " --block --num-cpus 2 --object-store-memory 80000000 --disable-usage-stats"
+    ports = f" --dashboard-port {board} --dashboard-host 127.0.0.1 --temp-dir {short_folder}"
+    started(head.replace("6379", str(port)) + small + ports)
+    changed = config.replace("8000", str(own)).replace("num_ctx: 4096", "num_ctx: 256, device: cpu")
+    (tmp_path / "config.yaml").write_text(changed.replace("max_replicas: 4", "max_replicas: 1"))
+    words = deploy.replace("http://127.0.0.1:8265", f"http://127.0.0.1:{board}").split()
+    line = [sys.executable, "-m", "ray.serve.scripts", *words[1:]]
+    end = time.monotonic() + SECONDS
+    # The dashboard answers some time after the start.
+    while subprocess.run(line, cwd=tmp_path, check=False).returncode:
+        assert time.monotonic() < end
+        time.sleep(2)
+    body = {"model": "story", "prompt": "Once upon", "stream": False}
+    body["options"] = {"num_predict": 8, "temperature": 0}
+    assert generate(own, body)["response"].startswith("Once upon a time")
