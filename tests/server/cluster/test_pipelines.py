@@ -210,6 +210,30 @@ def test_a_node_of_another_version_or_without_the_file_is_named(nodes):
         opener(nodes, stages=3)(STORY, None)
 
 
+def test_a_pipeline_reserves_its_nodes_and_gives_them_back(nodes, monkeypatch):
+    """The name is the same whenever it is opened again."""
+    asked, released, opened = [], [], []
+
+    def start(self, name, spec, there, facts):
+        opened.append([stage.address for stage in there.pipeline.stages])
+        raise WorkerLost("not opened")
+
+    def reserve(name, count, nbytes):
+        asked.append((name, count, nbytes))
+        return nodes[::-1]
+
+    monkeypatch.setattr(ClusterOpener, "_start", start)
+    made = opener(nodes, stages=2, reserve=reserve, release=released.append)
+    with pytest.raises(WorkerLost, match="not opened"):
+        made(STORY, None)
+    # Its second stage is on the node that comes second there.
+    assert opened == [[nodes[0].link.address]]
+    [(name, count, nbytes)] = asked
+    assert (name, count) == ("story 0", 2)
+    assert 2 * nbytes > 0.9 * BUNDLED["story"].stat().st_size
+    assert released == ["story 0"]
+
+
 def test_as_many_nodes_share_a_model_as_its_memory_needs(nodes, monkeypatch):
     opened = []
 

@@ -19,6 +19,12 @@ ray = pytest.importorskip("ray", reason="clusters need Ray")
 
 ROOT = Path(__file__).parents[3]
 SECONDS = 240.0
+GROUPS = """
+import json, sys, ray
+from ray.util import placement_group_table
+ray.init(sys.argv[1], log_to_driver=False, configure_logging=False)
+print(json.dumps([*placement_group_table().values()], default=str))
+"""
 
 
 def free_port():
@@ -96,6 +102,18 @@ def test_the_commands_of_the_page_serve_a_model(started, short_folder, stages):
         with urllib.request.urlopen(f"http://127.0.0.1:{own}/props?model=story") as found:
             placed = json.load(found)["placement"]
         assert re.search(r"cpu: embedding, layers 0-\d; cpu@.*: layers \d-5, output", placed)
+        # A placement group has one stage on each node.
+        found = subprocess.run(
+            [sys.executable, "-c", GROUPS, f"127.0.0.1:{port}"],
+            capture_output=True, text=True, check=True,
+        )  # fmt: skip
+        [group] = json.loads(found.stdout.splitlines()[-1])
+        assert group["strategy"] == "STRICT_SPREAD"
+        assert group["state"] == "CREATED"
+        assert len(set(group["bundles_to_node_id"].values())) == 2
+        for bundle in group["bundles"].values():
+            assert bundle["wgpu_adapter"] > 0
+            assert bundle.get("wgpu_memory", 1) > 0
 
 
 @pytest.mark.slow

@@ -16,6 +16,7 @@ from benchmarks.cluster.links import Link
 from tests.builders import Dims, tiny_model
 from tests.ml.test_placed_executor import pinned_outputs
 from tests.ml.test_recorded import outputs_of
+from tests.models.adapters import a_lora
 from tests.patience import PATIENCE
 from tests.placing import placement
 from wgpu_backend import __version__
@@ -39,7 +40,14 @@ from wgpu_backend.server.cluster.graphs import (
     capabilities_to_plain,
 )
 from wgpu_backend.server.cluster.link import Listener, connect, make_ticket
-from wgpu_backend.server.cluster.stages import CHUNK, Patience, StageLink, open_stage
+from wgpu_backend.server.cluster.opener import list_parts
+from wgpu_backend.server.cluster.stages import (
+    CHUNK,
+    Patience,
+    StageExecutor,
+    StageLink,
+    open_stage,
+)
 from wgpu_backend.server.worker.frames import LENGTHS, encode_message
 from wgpu_backend.server.worker.messages import StageSpec
 
@@ -231,6 +239,33 @@ def test_a_stage_reads_its_own_copy_of_the_file(path, node, tmp_path):
     assert texts(first, device="cpu")[0] != wanted
     got = texts(first, placement=placed, openers={"cpu@second": partial(open_stage, spec)})
     assert got[0] == wanted
+
+
+@pytest.mark.slow
+def test_a_stage_reads_adapters_and_parts_of_split_models_from_its_own_files(
+    node, tmp_path, monkeypatch
+):
+    tiny_model(tmp_path / "m.gguf", dims=Dims(layers=3), tensors_per_part=8)
+    parts = sorted(tmp_path.glob("m-*"))
+    lora = a_lora(tmp_path / "lora.gguf", parts[0], rank=3, unchanged=())
+    assert list_parts(str(parts[0])) == [str(each) for each in parts[1:]]
+    sent, make = [], StageExecutor.make
+
+    def noting(self, number, message, data=b""):
+        if message["do"] == "weight" and not message["places"]:
+            sent.append(message["label"])
+        return make(self, number, message, data)
+
+    monkeypatch.setattr(StageExecutor, "make", noting)
+    given = {"num_ctx": 128, "exact": True, "adapters": [(lora, 0.5)]}
+    spec = stage_spec(node, [*parts, lora])
+    placed = Placement(("cpu", spec.id), (0, 0, 1), 0, 1)
+    with wgpu_backend.load(parts[0], device="cpu", **given) as model:
+        wanted = list(model.tokens(PROMPTS[0], GREEDY, num_predict=12))
+    openers = {spec.id: partial(open_stage, spec)}
+    with wgpu_backend.load(parts[0], placement=placed, openers=openers, **given) as model:
+        assert list(model.tokens(PROMPTS[0], GREEDY, num_predict=12)) == wanted
+    assert sent == []
 
 
 # What is refused before anything is loaded.

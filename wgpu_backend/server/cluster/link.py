@@ -150,9 +150,15 @@ class Waiting:
         self._process.wait()
 
 
-def choose_port(token: str) -> int:
-    """Return the port of a cluster's nodes: a node that starts again is found at the same one."""
-    return 20000 + int.from_bytes(_sign(token.encode(), b"port")[:2], "little") % 10000
+def choose_port(token: str, group: str = "") -> int:
+    """Return the port of a cluster's nodes: a node that starts again is found at the same one.
+
+    Parameters
+    ----------
+    group : str
+        Name of a pipeline whose stages have ports of their own.
+    """
+    return 20000 + int.from_bytes(_sign(token.encode(), f"port{group}".encode())[:2]) % 10000
 
 
 class Listener:

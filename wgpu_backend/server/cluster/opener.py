@@ -15,6 +15,7 @@ from wgpu_backend.dtypes import named
 from wgpu_backend.engine.sizes import measure_model
 from wgpu_backend.errors import BackendError, ModelError, OutOfMemory, WorkerLost
 from wgpu_backend.files.gguf.one_file import text_part
+from wgpu_backend.files.gguf.reader import PART_NAME
 from wgpu_backend.files.huggingface.folder import open_model_file
 from wgpu_backend.files.store.stored import Stored
 from wgpu_backend.graph.capabilities import DeviceInfo
@@ -29,6 +30,10 @@ from wgpu_backend.server.worker.messages import LoadSpec, PipelineSpec, StageSpe
 from wgpu_backend.server.worker.remote import WorkerModel, open_worker
 
 MakeSpec = Callable[[Stored, int | None], LoadSpec]
+Reserve = Callable[[str, int, float], Sequence["Node"]]
+"""A function that reserves nodes for a pipeline, given its name, their number and bytes on each."""
+Release = Callable[[str], None]
+"""A function that gives a pipeline's nodes back, given its name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +107,9 @@ class ClusterOpener:
     stages : int or None
         Nodes that share the layers of each model; None for as many as its memory needs, as far as
         that of the nodes is known.
+    reserve, release : callable or None
+        Reserves the nodes of a pipeline, the same ones if it is opened again, and gives them back;
+        None to take them in turns.
     """
 
     def __init__(
@@ -113,8 +121,10 @@ class ClusterOpener:
         hang_seconds: float = HANG_SECONDS,
         device: str | None = None,
         stages: int | None = None,
+        reserve: Reserve | None = None,
+        release: Release | None = None,
     ) -> None:
-        self._stages = stages
+        self._stages, self._reserve, self._release = stages, reserve, release
         self._nodes, self._make_spec, self._version = nodes, make_spec, version
         self._max_queue, self._hang_seconds, self._device = max_queue, hang_seconds, device
         self._starting: set[Client] = set()
@@ -138,7 +148,14 @@ class ClusterOpener:
         stages = self._stages or self._count_stages(spec, nodes)
         sizes = _measure(spec) if stages > 1 else None
         opened = partial(self._open, name, spec, digests, sizes, stages)
-        return ClusterModel(name, opened, max(1, len(nodes) // stages))
+        size = max(1, len(nodes) // stages)
+
+        def release() -> None:
+            if self._release is not None:
+                for number in range(size):
+                    self._release(f"{name} {number}")
+
+        return ClusterModel(name, opened, size, release=release)
 
     def _count_stages(self, spec: LoadSpec, nodes: Sequence[Node]) -> int:
         """Return the number of nodes that a model's memory needs; 1 if that is not known."""
@@ -171,8 +188,13 @@ class ClusterOpener:
         nodes = self._nodes.list()
         if len(nodes) < stages:
             raise WorkerLost(f"{name}: {len(nodes)} nodes are alive, needs {stages} of them")
-        # Replicas take nodes in turns; the list has the same order on every call.
-        chosen = [nodes[(number * stages + at) % len(nodes)] for at in range(stages)]
+        chosen: Sequence[Node]
+        if stages > 1 and self._reserve is not None:
+            assert sizes is not None
+            chosen = self._reserve(f"{name} {number}", stages, _count_nbytes(sizes) / stages)
+        else:
+            # Replicas take nodes in turns; the list has the same order on every call.
+            chosen = [nodes[(number * stages + at) % len(nodes)] for at in range(stages)]
         each = [self._look_at(name, node, digests) for node in chosen]
         facts, found = each[0]
         there = _move(spec, found, facts.device.id)
@@ -261,6 +283,12 @@ def _measure(spec: LoadSpec) -> ModelNbytes:
         return found.nbytes
 
 
+def _count_nbytes(sizes: ModelNbytes) -> float:
+    """Return the bytes of all parts of a model on GPUs."""
+    parts = (sizes.embedding, *sizes.layers, sizes.output)
+    return float(sum(each.size_on("") for each in parts))
+
+
 def _memory(facts: NodeFacts) -> tuple[int | None, bool]:
     return facts.device.free_memory, facts.device.kind == "cpu"
 
@@ -284,11 +312,35 @@ def _list_paths(spec: LoadSpec) -> list[str]:
     if draft is not None and Path(draft).is_file():
         raise ModelError("draft: a cluster takes only ngram, a draft model would be another file")
     others = [path for path, _ in (*spec.adapters, *spec.control_vectors)]
-    return [spec.path, *others, *([] if spec.mmproj is None else [spec.mmproj])]
+    parts = list_parts(spec.path)
+    return [spec.path, *parts, *others, *([] if spec.mmproj is None else [spec.mmproj])]
+
+
+def list_parts(path: str) -> list[str]:
+    """Return the other parts of a split model that are there; none for one in one file."""
+    found = PART_NAME.fullmatch(Path(path).name)
+    if found is None:
+        return []
+    names = [f"{found[1]}-{n:05}-of-{found[3]}.gguf" for n in range(1, int(found[3]) + 1)]
+    others = [Path(path).with_name(name) for name in names]
+    # Opening the model names parts that are missing.
+    return [str(each) for each in others if str(each) != path and each.is_file()]
 
 
 def _move(spec: LoadSpec, found: Mapping[str, str], device: str) -> LoadSpec:
-    """Return a spec with a node's own paths and device."""
+    """Return a spec with a node's own paths and device.
+
+    Raises
+    ------
+    ModelError
+        The parts of a split model are not in one folder there.
+    """
+    for part in list_parts(spec.path):
+        beside = Path(found[spec.path]).with_name(Path(part).name)
+        if str(beside) != found[part]:
+            raise ModelError(
+                f"{found[part]}: a part of a split model, needs to be at {beside} on the first node"
+            )
     return replace(
         spec,
         path=found[spec.path],

@@ -294,6 +294,8 @@ class ClusterModel:
         Replicas, at least 1.
     pauses : sequence of float
         Seconds before each attempt to open a replica again; the last one repeats.
+    release : callable
+        Gives back what was reserved for the replicas, once they are closed.
 
     Raises
     ------
@@ -302,9 +304,14 @@ class ClusterModel:
     """
 
     def __init__(
-        self, name: str, open_replica: OpenReplica, size: int, pauses: Sequence[float] = PAUSES
+        self,
+        name: str,
+        open_replica: OpenReplica,
+        size: int,
+        pauses: Sequence[float] = PAUSES,
+        release: Callable[[], None] = lambda: None,
     ) -> None:
-        self.name = name
+        self.name, self._release = name, release
         self._open, self._pauses = open_replica, pauses
         self._closed = threading.Event()
         self._scales: Sequence[float] | None = None
@@ -317,6 +324,7 @@ class ClusterModel:
                 _LOG.warning("%s: replica %d was not opened: %s", name, number, error)
                 failure = error
         if not self.replicas:
+            release()
             raise failure or WorkerLost(f"{name}: a cluster needs at least one node")
         self._first = next(each.model for each in self.replicas if each.model is not None)
         first = self._first
@@ -455,3 +463,4 @@ class ClusterModel:
             watcher.join()
         if self._engine is not None:
             self._engine.run_waiting(last=True)
+        self._release()

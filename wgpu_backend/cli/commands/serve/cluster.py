@@ -2,7 +2,8 @@
 
 Ray finds the nodes, starts an agent on each, and starts it again if it dies. The agent listens for
 the server's connections; tokens and prompts do not go through Ray. Ray knows no WebGPU adapters, so
-a node states its own as custom resources when it is started::
+a node states its own as custom resources when it is started. The stages of a pipeline have agents
+of their own in a placement group, one a node, which reserves their share of the memory::
 
     ray start --head --resources "$(python -m wgpu_backend.cli.commands.serve.cluster)"
 """
@@ -26,8 +27,11 @@ from wgpu_backend.server.cluster.opener import NodeFacts
 
 ADAPTER, MEMORY = "wgpu_adapter", "wgpu_memory"
 NAMESPACE = "wgpu_backend"
+# What agents take of a node's adapter: one for all models, and one for each stage of a pipeline.
+AGENT_SHARE, STAGE_SHARE = 0.5, 0.05
 # Starting an agent takes seconds, as its process imports this package.
 _ANSWER_SECONDS = 60.0
+_RESERVE_SECONDS = 10.0
 
 
 def list_resources() -> dict[str, float]:
@@ -48,17 +52,20 @@ class Agent:
     ----------
     token : str
         Token that connections must have.
-    host : str
-        Address of the node.
+    group : str
+        Name of the pipeline that it has a stage of; empty for the node's agent.
+    spare : bool
+        See `Listener`.
     """
 
-    def __init__(self, token: str, host: str) -> None:
-        self._host = host
+    def __init__(self, token: str, group: str = "", *, spare: bool = True) -> None:
+        util: Any = importlib.import_module("ray.util")
+        self._host: str = util.get_node_ip_address()
         try:
-            self._listener = Listener(token, host, choose_port(token), spare=True)
+            self._listener = Listener(token, self._host, choose_port(token, group), spare=spare)
         except OSError:
             # Another node of this machine has it.
-            self._listener = Listener(token, host, spare=True)
+            self._listener = Listener(token, self._host, spare=spare)
 
     def describe(self, device: str | None = None) -> NodeFacts:
         """Return the node's facts, see `opener.Node`."""
@@ -101,6 +108,8 @@ class RayNodes:
     ----------
     address : str
         Address of the cluster's head, ``HOST:PORT``, or ``auto`` for one on this machine.
+    spare : bool
+        Whether a process waits on each node with its imports done, for models that are on one node.
 
     Raises
     ------
@@ -108,15 +117,20 @@ class RayNodes:
         Ray is not installed, or no cluster answers.
     """
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, *, spare: bool = True) -> None:
+        self._spare = spare
         try:
             self._ray: Any = importlib.import_module("ray")
+            self._groups: Any = importlib.import_module("ray.util.placement_group")
             strategies: Any = importlib.import_module("ray.util.scheduling_strategies")
         except ImportError:
             raise UsageError(
                 "--cluster: needs Ray; `pip install '.[cluster]'` in the checkout"
             ) from None
         self._affinity: Any = strategies.NodeAffinitySchedulingStrategy
+        self._in_group: Any = strategies.PlacementGroupSchedulingStrategy
+        # Placement groups of pipelines and their agents, by name.
+        self._reserved: dict[str, tuple[Any, list[Any]]] = {}
         self.token = secrets.token_urlsafe(32)
         self._agents: dict[str, Any] = {}
         try:
@@ -148,17 +162,69 @@ class RayNodes:
         self._agents = {key: agent for key, agent in self._agents.items() if key in alive}
         for key in sorted(alive):
             if key not in self._agents:
-                self._agents[key] = self._start(key, alive[key])
+                self._agents[key] = self._start(key)
         return [RayNode(self._ray, self._agents[key]) for key in sorted(alive)]
 
-    def _start(self, node: str, host: str) -> Any:  # noqa: ANN401
+    def _start(self, node: str) -> Any:  # noqa: ANN401
         kind = self._ray.remote(Agent).options(
             num_cpus=0,
-            resources={ADAPTER: 1},
+            resources={ADAPTER: AGENT_SHARE},
             max_restarts=-1,
             scheduling_strategy=self._affinity(node, soft=False),
         )
-        return kind.remote(self.token, host)
+        return kind.remote(self.token, spare=self._spare)
+
+    def reserve(self, name: str, count: int, nbytes: float) -> Sequence[RayNode]:
+        """Return the nodes of a pipeline's stages, each with an agent for it in a placement group.
+
+        Ray restarts the agents, on other nodes where one is gone.
+
+        Parameters
+        ----------
+        name : str
+            Name of the pipeline; one that is opened again has its nodes still.
+        count : int
+            Stages, each on another node.
+        nbytes : float
+            Bytes of memory that each takes, if the nodes state theirs.
+
+        Raises
+        ------
+        WorkerLost
+            Not so many nodes have that much free.
+        """
+        if name not in self._reserved:
+            self._reserved[name] = self._make_group(name, count, nbytes)
+        return [RayNode(self._ray, agent) for agent in self._reserved[name][1]]
+
+    def _make_group(self, name: str, count: int, nbytes: float) -> tuple[Any, list[Any]]:
+        bundle = {ADAPTER: STAGE_SHARE}
+        if all(node["Resources"].get(MEMORY) for node in self._ray.nodes() if node["Alive"]):
+            bundle[MEMORY] = nbytes
+        group = self._groups.placement_group([bundle] * count, strategy="STRICT_SPREAD")
+        if not group.wait(_RESERVE_SECONDS):
+            self._groups.remove_placement_group(group)
+            raise WorkerLost(
+                f"cluster: {name}: needs {count} nodes with {bundle} free, there are "
+                f"{self._ray.available_resources().get(ADAPTER, 0):g} {ADAPTER} in all"
+            )
+        agents: list[Any] = []
+        for at in range(count):
+            kind = self._ray.remote(Agent).options(
+                num_cpus=0,
+                resources=bundle,
+                max_restarts=-1,
+                scheduling_strategy=self._in_group(group, placement_group_bundle_index=at),
+            )
+            agents.append(kind.remote(self.token, f"{name} {at}"))
+        return group, agents
+
+    def release(self, name: str) -> None:
+        """Give a pipeline's nodes back, and end its agents; does nothing if it has none."""
+        found = self._reserved.pop(name, None)
+        if found is not None:
+            # Its agents end with it.
+            self._groups.remove_placement_group(found[0])
 
 
 if __name__ == "__main__":

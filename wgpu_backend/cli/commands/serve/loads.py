@@ -122,8 +122,11 @@ def _open_cluster(
     from wgpu_backend.server.cluster.opener import ClusterOpener
 
     hang_seconds = read_number("WGPU_BACKEND_HANG_SECONDS", 300)
-    nodes = RayNodes(address)
-    return ClusterOpener(nodes, make_spec, __version__, max_queue, hang_seconds, device, stages)
+    nodes = RayNodes(address, spare=stages in (None, 1))
+    return ClusterOpener(
+        nodes, make_spec, __version__, max_queue, hang_seconds, device, stages,
+        reserve=nodes.reserve, release=nodes.release,
+    )  # fmt: skip
 
 
 def _choose_context(spec: LoadSpec, info: DeviceInfo) -> int | None:
