@@ -20,6 +20,7 @@ from wgpu_backend.engine.language_model import (
     count_positions,
 )
 from wgpu_backend.engine.runner import HIDDEN, SHORTEST, Head, Runner, bucket
+from wgpu_backend.engine.towers import find_cols
 from wgpu_backend.errors import BackendError
 from wgpu_backend.files.gguf.reader import GGUFFile, TensorInfo
 from wgpu_backend.files.tower_files import open_tower
@@ -35,7 +36,6 @@ from wgpu_backend.ml.wgpu.staging import SLOTS
 from wgpu_backend.nn.batch import BatchShape
 from wgpu_backend.nn.model import Model, model_class
 from wgpu_backend.nn.tower import known_kinds, tower_class
-from wgpu_backend.nn.transformer import EMBEDDINGS
 from wgpu_backend.ops.op import fusions
 
 # A model is measured as for a GPU without limits.
@@ -224,7 +224,7 @@ def measure_model(
     tied = [i for i in first if i.name == TABLE and "output.weight" not in file.tensors]
     tied = tied if model.has_logits else []
     share = _read_share(file)
-    takes = model.shared_cols or EMBEDDINGS in model.inputs()
+    takes = model.shared_cols or find_cols(model)
     towers = measure_towers(file, mmproj) if takes else TowerSizes()
     found = ModelNbytes(
         tuple(

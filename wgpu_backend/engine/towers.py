@@ -265,7 +265,7 @@ class _Now:
         return (None if self.wanted_by is None else self.wanted_by()) is inserted
 
 
-def _find_cols(model: Model) -> int | None:
+def find_cols(model: Model) -> int | None:
     """Return the columns of the rows that a model takes in a prompt; None if it takes none."""
     inputs = model.inputs()
     wanted = inputs.get(EMBEDDINGS) or inputs.get(STATES)
@@ -323,7 +323,7 @@ class Towers:
             `mmproj` is damaged, or several files of the folder fit.
         """
         if self._kinds is None:
-            takes = self._model.shared_cols or _find_cols(self._model)
+            takes = self._model.shared_cols or find_cols(self._model)
             self._file = open_tower(self._text.file, self._mmproj) if takes else None
             self._kinds = {} if self._file is None else known_kinds(self._file.config)
         return [*self._kinds]
@@ -354,7 +354,7 @@ class Towers:
     def _lacking(self, modality: str) -> str:
         name, what = self._text.file.path, _NAMES[modality]
         architecture = self._text.config.architecture
-        if not self._model.shared_cols and not _find_cols(self._model):
+        if not self._model.shared_cols and not find_cols(self._model):
             return f"{name}: architecture {architecture!r} takes only text, {what} were given"
         return (
             f"{name}: it has no tower for {what}: neither in the file, nor as an mmproj*.gguf of "
@@ -377,7 +377,7 @@ class Towers:
 
     def _require_width(self, tower: Tower) -> None:
         """Raise if the rows' width is not the language model's."""
-        wanted = _find_cols(self._model) or self._model.shared_cols
+        wanted = find_cols(self._model) or self._model.shared_cols
         if wanted != tower.cols:
             # A server answers such a file of its store like a damaged one.
             raise GGUFError(
@@ -433,7 +433,7 @@ class Towers:
     def insert(self, placed: Sequence[Placed]) -> Inserted:
         """Return the inputs that replace a prompt's stand-ins, with no rows encoded yet."""
         inputs = self._model.inputs()
-        return Inserted(placed, _find_cols(self._model) or 0, POSITIONS in inputs)
+        return Inserted(placed, find_cols(self._model) or 0, POSITIONS in inputs)
 
     def embed(self, part: Part) -> F32s:
         """Return the vector of a picture, (cols,), in the space of the model's texts.
