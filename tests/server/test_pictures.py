@@ -419,6 +419,7 @@ def test_a_model_of_texts_refuses_to_embed_a_picture(client):
     assert (found.status_code, why in found.text) == (400, True), found.text
 
 
+@pytest.mark.slow
 def test_a_model_that_attends_to_pictures(tmp_path):
     """Llama 3.2 Vision answers as transformers do, in a worker as in the process itself."""
     name = ModelName.parse("mllama")

@@ -1,13 +1,15 @@
 """Pictures that a worker has prepared, until their requests come."""
 
+import json
+
 import numpy as np
 import pytest
 
-from wgpu_backend.engine.media import TowerRules
+from wgpu_backend.engine.media import Placed, Run, TowerRules
 from wgpu_backend.errors import QueueFull
 from wgpu_backend.nn.tower import Media, Rows
 from wgpu_backend.server.core.request import get_http_status
-from wgpu_backend.server.worker.media_messages import PreparedMedia
+from wgpu_backend.server.worker.media_messages import PreparedMedia, list_placed
 
 RULES = TowerRules("<image>", ("", ""), is_causal=True)
 
@@ -44,3 +46,12 @@ def test_what_no_request_places_makes_room():
         place(prepared, digest)
     # One alone is kept however large it is.
     place(prepared, prepared.add(media(b"d", 1000), RULES)["digest"])
+
+
+def test_runs_keep_their_fields():
+    """A grid with its step, and a picture that the model attends to, whose token stays a token."""
+    prepared = PreparedMedia()
+    digest = prepared.add(media(b"a"), RULES)["digest"]
+    runs = [Run(2, 0, Rows(6, (1, 2, 3), 0.5)), Run(9, 6, Rows(1, states=17), 114)]
+    [plain] = list_placed([Placed(Media({}, [], bytes.fromhex(digest)), RULES, runs)])
+    assert prepared.place(json.loads(json.dumps(plain))).runs == runs
