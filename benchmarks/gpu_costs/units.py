@@ -27,6 +27,7 @@ from benchmarks.gpu_costs import peer, tools
 NAGA = tools.ROOT / "build" / "naga" / "naga"
 FAMILIES = ("navi31", "gfx1201")
 UNIT = 16, 16, 16, 32  # of RDNA 3 and 4, and as naga has them
+NBYTES = 48 << 10  # of workgroup memory
 SEPARATOR = "\0"
 
 
@@ -55,30 +56,32 @@ class Kernel:
 def kernels() -> Iterator[Kernel]:
     """List the kernels, of the largest tiles."""
     from wgpu_backend.dtypes import F16, Q4_0, Q4_K, Q6_K, Q8_0
-    from wgpu_backend.graph.capabilities import MatrixUnit
+    from wgpu_backend.graph.capabilities import Capabilities, MatrixUnit
     from wgpu_backend.kernels.gpu import matrix
-    from wgpu_backend.kernels.gpu.attention_matrix import SIZES, MatrixTile
+    from wgpu_backend.kernels.gpu.attention_matrix import pick_size
 
     unit = MatrixUnit(*UNIT, "naga")
+    device = Capabilities(matrix=unit, max_workgroup_nbytes=NBYTES, max_workgroup_invocations=1024)
     blocks = matrix.BLOCKS[0]
     for dtype in (Q4_0, Q8_0, Q4_K, Q6_K, F16):
         choices = matrix.product_choices(blocks, unit, dtype, 1)
         yield _kernel(f"product {dtype}", matrix.SHADER, choices, blocks.tile(unit).threads)
+    blocks = matrix.CONV_BLOCKS
     choices = matrix.product_choices(blocks, unit, F16, 1)
     del choices["RESULTS"]
     yield _kernel("convolution f16", "kernels/gpu/conv_matrix", choices, blocks.tile(unit).threads)
-    rows, keys = SIZES[0]
     plain = {"source": "lib/attention/plain_rows", "RANGED": True}
     paged = dict.fromkeys("kv", "kernels/gpu/lib/cache_f16")
     wanted = [("paged", 128, paged), *(("plain f32", n, plain) for n in (40, 64, 80, 128, 160))]
     for name, cols, how in wanted:
-        tile = MatrixTile(rows, keys, cols // 4, cols // 4, unit)
+        tile = pick_size(cols // 4, cols // 4, device)
+        assert tile is not None
         yield _kernel(
             f"attention {name}, {cols} columns",
             "kernels/gpu/attention_matrix",
             {**tile.choices(), **how},
             tile.threads,
-            rows * keys,
+            tile.rows * tile.keys,
         )
 
 

@@ -39,7 +39,7 @@ def test_every_kernel_with_units_is_composed():
     found = {each.name: each for each in units.kernels()}
     assert {"product q4_k", "convolution f16", "attention plain f32, 160 columns"} <= {*found}
     assert all("enable wgpu_cooperative_matrix;" in each.text for each in found.values())
-    assert found["convolution f16"].threads == 128
+    assert found["convolution f16"].threads == 256
     # The uniform buffer is one of each kernel's bindings.
     assert all(sum(uniform for _, uniform in each.bindings) == 1 for each in found.values())
 

@@ -1,6 +1,7 @@
 // Attention of many tokens, over a paged cache or plain keys, by matrix units. A work group takes ROWS rows, a row
 // being a query head of one token, that share a head of keys, and every so many blocks of KEYS positions (a split).
-// Each subgroup has its own rows, whose queries it keeps as matrices. Keys and then values of a block lie in workgroup
+// SHARES subgroups have rows of their own, whose queries they keep as matrices; they take every so many matrices of keys
+// and of columns of values. Keys and then values of a block lie in workgroup
 // memory as f16; scores, weights and a block's sums go through it, as only there it is known which lane has
 // which value. THREADS threads share a row: they make its weights and keep its sums, in f32.
 // @import formats/load/f32 as q
@@ -14,7 +15,8 @@
 // @import kernels/gpu/lib/missing
 
 const SUBGROUP: u32 = 32u;
-const THREADS: u32 = 2u;         // of a row: one or two
+const SHARES: u32 = 1u;          // subgroups that share rows
+const THREADS: u32 = 2u;         // of a row: a power of two
 const ROWS: u32 = 32u;
 const KEYS: u32 = 32u;           // of a block
 const WG: u32 = ROWS * THREADS;
@@ -23,9 +25,10 @@ const K_VEC4S: u32 = 16u;        // vectors of four of a key
 const K_STEPS: u32 = 4u;         // of MAT_K columns, in a key and zeros after it
 const Q_ITEMS: u32 = 8u;         // vectors of its query that each thread of a row brings
 const K_ITEMS: u32 = 8u;         // vectors of a block's keys that a thread brings
-const KEY_TILES: u32 = 2u;       // of MAT_N keys, in a block
+const KEY_TILES: u32 = 2u;       // of MAT_N keys, in a block, of each subgroup
 const KEY_STEPS: u32 = 2u;       // of MAT_K keys, in a block
 const V_VEC4S: u32 = 16u;
+const V_TILES: u32 = 8u;         // of MAT_N columns, in a value
 const V_SQUARES: u32 = 2u;       // of four values of four keys, that a thread brings
 const ROUNDS: u32 = 2u;          // of KEYS columns, in a value
 const FOURS: u32 = 4u;           // vectors that a thread has of KEYS columns
@@ -55,7 +58,9 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     let kv_head = group.x;
     let first = group.y * params.step;
     let last = min(first + params.step, params.rows);
-    let block = lane / SUBGROUP * RM * MAT_M;
+    let block = lane / SUBGROUP / SHARES * RM * MAT_M;
+    // Where the first matrix of a subgroup lies among those of a block.
+    let first_tile = lane / SUBGROUP % SHARES * MAT_N;
     let row = lane / THREADS;
     let part = lane % THREADS;
     let own = min(first + row, last - 1u);
@@ -98,7 +103,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
                 var made = array<MatrixSums, RM>();
                 // @unroll
                 for (var s = 0u; s < K_STEPS; s++) {
-                    let keys_s = tile_columns(j * MAT_N * PITCH + s * (MAT_K / 4u), PITCH);
+                    let keys_s = tile_columns((j * SHARES * MAT_N + first_tile) * PITCH + s * (MAT_K / 4u), PITCH);
                     // @unroll
                     for (var i = 0u; i < RM; i++) {
                         made[i] = multiply_add(queries[i * K_STEPS + s], keys_s, made[i]);
@@ -106,7 +111,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
                 }
                 // @unroll
                 for (var i = 0u; i < RM; i++) {
-                    scores_put_rows((block + i * MAT_M) * S_PITCH + j * MAT_N, made[i], S_PITCH);
+                    scores_put_rows((block + i * MAT_M) * S_PITCH + j * SHARES * MAT_N + first_tile, made[i], S_PITCH);
                 }
             }
             workgroupBarrier();
@@ -123,7 +128,10 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
             if THREADS > 1u {
                 shared_row[lane] = highest;
                 workgroupBarrier();
-                highest = max(highest, shared_row[lane ^ 1u]);
+                // @unroll
+                for (var t = 1u; t < THREADS; t++) {
+                    highest = max(highest, shared_row[lane ^ t]);
+                }
             }
             let shrink = exp2(largest - highest);
             largest = highest;
@@ -140,13 +148,13 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
             for (var round = 0u; round < ROUNDS; round++) {
                 // @unroll
                 for (var j = 0u; j < KEY_TILES; j++) {
-                    if round * KEYS + j * MAT_N < 4u * V_VEC4S {
+                    if round * KEYS + j * SHARES * MAT_N < 4u * V_VEC4S {
+                        // Subgroups without a matrix of the last columns repeat the last one; its sums are not read.
+                        let column_j = min(round * KEYS + j * SHARES * MAT_N + first_tile, (V_TILES - 1u) * MAT_N);
                         var made = array<MatrixSums, RM>();
                         // @unroll
                         for (var s = 0u; s < KEY_STEPS; s++) {
-                            let values_s = tile_columns(
-                                (round * KEYS + j * MAT_N) * W_PITCH + s * (MAT_K / 4u), W_PITCH,
-                            );
+                            let values_s = tile_columns(column_j * W_PITCH + s * (MAT_K / 4u), W_PITCH);
                             // @unroll
                             for (var i = 0u; i < RM; i++) {
                                 let weights_i = weights_rows(
@@ -157,7 +165,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
                         }
                         // @unroll
                         for (var i = 0u; i < RM; i++) {
-                            scores_put_rows((block + i * MAT_M) * S_PITCH + j * MAT_N, made[i], S_PITCH);
+                            scores_put_rows((block + i * MAT_M) * S_PITCH + j * SHARES * MAT_N + first_tile, made[i], S_PITCH);
                         }
                     }
                 }
@@ -177,7 +185,12 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     if THREADS > 1u {
         shared_row[lane] = total;
         workgroupBarrier();
-        total += shared_row[lane ^ 1u];
+        total = 0.0;
+        // All threads of a row add in one order, so that they have one sum.
+        // @unroll
+        for (var t = 0u; t < THREADS; t++) {
+            total += shared_row[row * THREADS + t];
+        }
     }
     if first + row < last {
         let at = row_place(first + row, kv_head, group.z);
@@ -216,7 +229,10 @@ fn bring_query(row: u32, place: u32, kv_head: u32, lane: u32) -> f32 {
     if THREADS > 1u {
         shared_row[lane] = largest;
         workgroupBarrier();
-        largest = max(largest, shared_row[lane ^ 1u]);
+        // @unroll
+        for (var t = 1u; t < THREADS; t++) {
+            largest = max(largest, shared_row[lane ^ t]);
+        }
     }
     let exponent = clamp(bitcast<u32>(largest) >> 23u, 8u, 240u);
     let inverse = bitcast<f32>((251u - exponent) << 23u);

@@ -10,25 +10,10 @@
 // @import lib/matrix/dawn_tile as tile_w
 // @import lib/matrix/dawn_tile as tile_x
 // @import lib/matrix/dawn_sums as results
+// @import kernels/gpu/lib/unit_products
 // @import kernels/gpu/lib/k_range
 
-const SUBGROUP: u32 = 32u;
-const DOWN: u32 = 2u;          // subgroups of a work group, along rows
-const ACROSS: u32 = 2u;        // along columns
-const RM: u32 = 4u;            // matrices of a subgroup, along rows; even where halves are joined
-const RN: u32 = 2u;            // along columns
-const STEPS: u32 = 2u;         // of MAT_K values, in 32
 const RESULTS: u32 = 4u;       // matrices of results along rows: RM, or half of them where halves are joined
-const W_ITEMS: u32 = 1u;       // rows that a thread brings, 32 values of each
-const X_ITEMS: u32 = 4u;       // vectors of four values that a thread brings
-const W_SCALE: f32 = 64.0;
-const WG: u32 = DOWN * ACROSS * SUBGROUP;
-const BLOCK_M: u32 = RM * MAT_M;  // of a subgroup
-const BLOCK_N: u32 = RN * MAT_N;
-const TILE_M: u32 = DOWN * BLOCK_M;
-const TILE_N: u32 = ACROSS * BLOCK_N;
-const STRIDE: u32 = 10u;       // vectors from a row to the next: eight, and two against bank conflicts
-const MATRIX: u32 = MAT_M * MAT_N;
 
 struct Params {
     m: u32, n: u32, groups: u32, first_row: u32, weights_rows: u32, weights_group: u32, x_offset: u32,
@@ -55,7 +40,6 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     let col = own % ACROSS * BLOCK_N;
     let starts = starts_of(first_row, first_col, lane);
     var sums: array<MatrixSums, RM * RN>;
-    var rows: array<MatrixRows, RM>;
     let begin = first_group(group);
     let end = end_group(begin);
     put_slab(brought(starts, begin), lane);
@@ -63,22 +47,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         workgroupBarrier();
         // The last iteration loads its own slab again.
         let slab = brought(starts, min(g, end - 1u));
-        // @unroll
-        for (var k = 0u; k < STEPS; k++) {
-            let at_k = k * (MAT_K / 4u);
-            // @unroll
-            for (var i = 0u; i < RM; i++) {
-                rows[i] = tile_w_rows((row + i * MAT_M) * STRIDE + at_k, STRIDE);
-            }
-            // @unroll
-            for (var j = 0u; j < RN; j++) {
-                let column_j = tile_x_columns((col + j * MAT_N) * STRIDE + at_k, STRIDE);
-                // @unroll
-                for (var i = 0u; i < RM; i++) {
-                    sums[i * RN + j] = multiply_add(rows[i], column_j, sums[i * RN + j]);
-                }
-            }
-        }
+        multiply(row, col, &sums);
         workgroupBarrier();
         put_slab(slab, lane);
     }
@@ -170,16 +139,7 @@ fn brought(starts: Starts, g: u32) -> Slab {
 }
 
 fn put_slab(slab: Slab, lane: u32) {
-    // @unroll
-    for (var j = 0u; j < W_ITEMS; j++) {
-        let i_j = lane + j * WG;
-        if TILE_M % WG == 0u || i_j < TILE_M {
-            // @unroll
-            for (var k = 0u; k < 8u; k++) {
-                tile_w[i_j * STRIDE + k] = vec4<f16>(slab.w[j][k] * W_SCALE);
-            }
-        }
-    }
+    put_rows(slab.w, lane);
     // @unroll
     for (var j = 0u; j < X_ITEMS; j++) {
         let v_j = lane + j * WG;

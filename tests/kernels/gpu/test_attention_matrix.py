@@ -11,7 +11,8 @@ from tests.ops.test_attention_options import CAUSAL, built, last_of
 from wgpu_backend.dtypes import BF16, BOOL, F16, F32, Q4_0, Q8_0
 from wgpu_backend.graph.capabilities import Capabilities, MatrixUnit
 from wgpu_backend.kernels import select
-from wgpu_backend.kernels.gpu.attention_matrix import MatrixTile
+from wgpu_backend.kernels.gpu import attention_matrix as module
+from wgpu_backend.kernels.gpu.attention_matrix import MatrixTile, pick_size
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.numpy_executor import NumpyExecutor
 from wgpu_backend.ops.attention.dot_product import scaled_attention
@@ -48,11 +49,11 @@ def launched(case, capabilities, dtype=F16, *, matrix=True):
 @pytest.mark.parametrize(
     ("unit", "rows", "keys", "threads", "nbytes"),
     [
-        (NVIDIA, 64, 64, 128, 48 << 10),
+        (NVIDIA, 64, 64, 512, 48 << 10),
         (NVIDIA, 32, 32, 64, 32 << 10),
-        (MatrixUnit(16, 16, 16, 64), 64, 64, 128, 48 << 10),
-        (MatrixUnit(8, 16, 16, 16), 64, 64, 128, 48 << 10),
-        (MatrixUnit(8, 8, 8, 32), 64, 64, 128, 48 << 10),
+        (MatrixUnit(16, 16, 16, 64), 64, 64, 512, 48 << 10),
+        (MatrixUnit(8, 16, 16, 16), 64, 64, 512, 48 << 10),
+        (MatrixUnit(8, 8, 8, 32), 64, 64, 512, 48 << 10),
         (MatrixUnit(8, 8, 8, 8), 32, 32, 32, 32 << 10),
     ],
 )
@@ -61,14 +62,31 @@ def test_tiles_are_whole_matrices_of_every_unit(rng, unit, rows, keys, threads, 
     launch = launched(prompt(rng, cols=128), device)
     own = launch.choices
     assert (launch.shader, own["ROWS"], own["KEYS"], own["WG"]) == (MATRIX, rows, keys, threads)
-    # Each subgroup has whole matrices of rows, and they are all rows.
-    assert own["WG"] // unit.subgroup * own["RM"] * unit.m == rows
-    assert own["KEY_TILES"] * unit.n == own["KEY_STEPS"] * unit.k == keys
+    # Subgroups that share rows have whole matrices of them, and they are all rows.
+    assert own["WG"] // unit.subgroup * own["RM"] * unit.m == own["SHARES"] * rows
+    assert own["SHARES"] * own["KEY_TILES"] * unit.n == own["KEY_STEPS"] * unit.k == keys
     assert own["K_STEPS"] * unit.k == 128
     assert own["ROUNDS"] * own["FOURS"] * own["THREADS"] * 4 == 128
-    tile = MatrixTile(rows, keys, 32, 32, unit)
+    tile = MatrixTile(rows, keys, 32, 32, unit, own["SHARES"])
     assert tile.nbytes <= nbytes
     assert own["PITCH"] * 4 >= 128 + 8
+
+
+@pytest.mark.parametrize(
+    ("cols", "most", "found"),
+    [
+        (80, 1024, (64, 64, 1)),
+        (96, 1024, (64, 64, 2)),
+        (128, 1024, (64, 64, 4)),
+        (128, 256, (64, 64, 1)),  # fewer threads than four subgroups for each row
+        (160, 1024, (64, 48, 1)),  # workgroup memory for fewer keys
+    ],
+)
+def test_subgroups_share_rows_of_wide_heads(cols, most, found):
+    device = dataclasses.replace(DEVICE, max_workgroup_invocations=most)
+    tile = pick_size(cols // 4, cols // 4, device)
+    assert (tile.rows, tile.keys, tile.shares) == found
+    assert tile.keys // 4 % tile.row_threads == 0
 
 
 def test_what_it_does_not_take_falls_back_to_tiles(rng):
@@ -121,6 +139,22 @@ def test_a_prompt_is_right(units, rng, how, dtype):
     # Reference and device round the cache alike but for ties.
     limit = LIMIT if dtype == F16 else 1e-5
     assert nmse(values_of(units, build), values_of(NumpyExecutor(), build)) < limit
+
+
+@pytest.mark.gpu
+@pytest.mark.slow
+@pytest.mark.parametrize(("size", "shares"), [((32, 64), 4), ((32, 64), 2), ((64, 48), 1)])
+def test_subgroups_that_share_rows_are_right(units, rng, monkeypatch, size, shares):
+    # Narrow heads, which compile in seconds; the last columns are no whole matrices of each share.
+    monkeypatch.setattr(module, "SIZES", (size,))
+    monkeypatch.setattr(module, "SHARES", ((80, shares),))
+    case = prompt(rng, cols=20, v_cols=36, lengths=(33, 80), tokens=50)
+    launch = launched(case, units.capabilities)
+    assert (launch.choices["KEYS"], launch.choices["SHARES"]) == (size[1], shares)
+    build = built(case, rng, f16=True, matrix=True, dtypes=(F16, F16))
+    assert nmse(values_of(units, build), values_of(NumpyExecutor(), build)) < LIMIT
+    build = attended(plain(rng, cols=20, v_cols=36), softcap=2.0)
+    assert nmse(values_of(units, build), values_of(NumpyExecutor(), build)) < LIMIT
 
 
 @pytest.mark.gpu
@@ -190,14 +224,17 @@ def test_what_plain_keys_fall_back_from(rng):
         return shader_of(attended(plain(rng, **how), mask=mask, matrix=matrix), device)
 
     assert shader() == shader(heads=8, kv_heads=2, tokens=9) == MATRIX
-    portable = {
+    in_tiles = {
         shader(mask=np.zeros((40, 70), "f4")),
-        shader(matrix=False),
         shader(cols=164),
+        shader(dataclasses.replace(DEVICE, matrix=None)),
+    }
+    assert in_tiles == {TILED}
+    portable = {
+        shader(matrix=False),
         shader(cols=33),
         shader(tokens=32),
         shader(keys=31),
-        shader(dataclasses.replace(DEVICE, matrix=None)),
     }
     assert portable == {""}
 

@@ -9,7 +9,9 @@ from tests.ops.operands import tensor
 from wgpu_backend.dtypes import BF16, F16, F32
 from wgpu_backend.graph.capabilities import Capabilities, MatrixUnit
 from wgpu_backend.kernels import select
+from wgpu_backend.kernels.gpu import matrix
 from wgpu_backend.kernels.gpu.conv_matrix import magnitudes
+from wgpu_backend.kernels.gpu.matrix import pick_blocks
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.numpy_executor import NumpyExecutor
 from wgpu_backend.ops.op import fusions
@@ -105,6 +107,24 @@ def test_a_convolution_is_right(fused, rng, outputs, channels, how):
     error = nmse(values_of(fused, build), values_of(NumpyExecutor(), build))
     # Sums in f32 of values that were not rounded have some 1e-13.
     assert 1e-9 < error < LIMIT
+
+
+@pytest.mark.gpu
+@pytest.mark.slow
+def test_the_largest_blocks_are_right(fused, rng, monkeypatch):
+    monkeypatch.setattr(matrix, "ENOUGH_GROUPS", 1)
+    x, w = operands(rng, 70, 32, (1, 8, 16))
+    assert pick_blocks(70, 128, fused.capabilities, convolves=True) == matrix.CONV_BLOCKS
+    build = convolved(x, w)
+    assert nmse(values_of(fused, build), values_of(NumpyExecutor(), build)) < LIMIT
+
+
+def test_threads_of_convolutions_have_registers_for_places_of_pixels():
+    found = pick_blocks(4096, 4096, DEVICE, convolves=True)
+    product = pick_blocks(4096, 4096, DEVICE)
+    tiles = [blocks.tile(DEVICE.matrix) for blocks in (found, product)]
+    assert [(tile.rows, tile.columns) for tile in tiles] == [(128, 128)] * 2
+    assert 2 * found.rows * found.columns == product.rows * product.columns
 
 
 @pytest.mark.gpu

@@ -28,7 +28,11 @@ from wgpu_backend.ops.attention.paged_options import Scores
 from wgpu_backend.ops.op import find
 
 # Rows and keys of a work group, the best first.
-SIZES = ((64, 64), (32, 32))
+SIZES = ((64, 64), (64, 48), (32, 32))
+# Subgroups that share rows of the first size, by the most columns of a head: a subgroup alone lacks
+# registers for queries and sums of more columns. Every share adds instructions, and four do not
+# help heads of more columns than these.
+SHARES = ((80, 1), (96, 2), (128, 4))
 # Most columns of a value: its sums lie in registers. Over plain keys the kernel without units is so
 # much slower that registers in memory cost less.
 MOST_COLS, MOST_PLAIN_COLS = 128, 160
@@ -44,6 +48,8 @@ class MatrixTile:
     rows, keys : int
     k_vec4s, v_vec4s : int
         Vectors of four of a key and of a value.
+    shares : int
+        Subgroups that share rows, each with a part of the keys and of a value's columns.
     """
 
     rows: int
@@ -51,6 +57,7 @@ class MatrixTile:
     k_vec4s: int
     v_vec4s: int
     unit: MatrixUnit
+    shares: int = 1
 
     @property
     def matrices(self) -> int:
@@ -60,7 +67,7 @@ class MatrixTile:
     @property
     def row_threads(self) -> int:
         """Return how many threads share a row; 0 if there are more rows than threads."""
-        return self.unit.subgroup // (self.matrices * self.unit.m)
+        return self.shares * self.unit.subgroup // (self.matrices * self.unit.m)
 
     @property
     def k_steps(self) -> int:
@@ -100,13 +107,15 @@ class MatrixTile:
     def suits(self, capabilities: Capabilities) -> bool:
         """Return whether the unit divides the tile, and the kernel fits a device."""
         unit = self.unit
-        rests = (self.rows % (self.matrices * unit.m), self.keys % unit.n, self.keys % unit.k)
+        keys = self.keys % (self.shares * unit.n), self.keys % unit.k
+        rests = (self.rows % (self.matrices * unit.m), *keys)
         vectors = unit.n % 4 == unit.k % 4 == 0
         return (
             not any(rests)
             and vectors
-            and self.row_threads in (1, 2)
-            and self.threads <= capabilities.max_workgroup_invocations
+            and self.row_threads in (1, 2, 4, 8)
+            # A thread finds the place of a key.
+            and self.keys <= self.threads <= capabilities.max_workgroup_invocations
             and self.nbytes <= capabilities.max_workgroup_nbytes
         )
 
@@ -117,6 +126,7 @@ class MatrixTile:
             "WG": threads,
             **dialect(unit, ("tile", "weights"), "scores"),
             "SUBGROUP": unit.subgroup,
+            "SHARES": self.shares,
             "THREADS": self.row_threads,
             "ROWS": self.rows,
             "KEYS": self.keys,
@@ -125,9 +135,10 @@ class MatrixTile:
             "K_STEPS": self.k_steps,
             "Q_ITEMS": ceil(self.k_steps * unit.k / 4 / self.row_threads),
             "K_ITEMS": ceil(self.keys * self.k_steps * unit.k / 4 / threads),
-            "KEY_TILES": self.keys // unit.n,
+            "KEY_TILES": self.keys // unit.n // self.shares,
             "KEY_STEPS": self.keys // unit.k,
             "V_VEC4S": self.v_vec4s,
+            "V_TILES": ceil(4 * self.v_vec4s / unit.n),
             "V_SQUARES": ceil(self.keys // 4 * self.v_vec4s / threads),
             "ROUNDS": self.rounds,
             "FOURS": self.keys // 4 // self.row_threads,
@@ -142,17 +153,29 @@ def pick_matrix_tile(launch: Launch, capabilities: Capabilities) -> MatrixTile |
     plain = "SHARED" not in launch.choices and launch.operands["k"].spec.dtype != F32
     if unit is None or not capabilities.f16 or not plain or not has_many_rows(launch):
         return None
-    return _fit(launch, unit, capabilities, MOST_COLS)
+    return _fit(launch, capabilities, MOST_COLS)
 
 
-def _fit(
-    launch: Launch, unit: MatrixUnit, capabilities: Capabilities, most: int
-) -> MatrixTile | None:
+def _fit(launch: Launch, capabilities: Capabilities, most: int) -> MatrixTile | None:
     """Return the first size that fits heads of up to `most` columns, and the device."""
     k_vec4s, v_vec4s = launch.count("k_vec4s"), launch.count("v_vec4s")
-    if 4 * max(k_vec4s, v_vec4s) > most:
+    return None if 4 * max(k_vec4s, v_vec4s) > most else pick_size(k_vec4s, v_vec4s, capabilities)
+
+
+def pick_size(k_vec4s: int, v_vec4s: int, capabilities: Capabilities) -> MatrixTile | None:
+    """Return the first size that a device with units can take; None if it can take none.
+
+    Parameters
+    ----------
+    k_vec4s, v_vec4s : int
+        Vectors of four of a key and of a value.
+    """
+    unit, cols = capabilities.matrix, 4 * max(k_vec4s, v_vec4s)
+    if unit is None:
         return None
-    tiles = (MatrixTile(rows, keys, k_vec4s, v_vec4s, unit) for rows, keys in SIZES)
+    shares = next((count for highest, count in SHARES if cols <= highest), 1)
+    sizes = [(*SIZES[0], shares), *((*size, 1) for size in SIZES)]
+    tiles = (MatrixTile(rows, keys, k_vec4s, v_vec4s, unit, n) for rows, keys, n in sizes)
     return next((tile for tile in tiles if tile.suits(capabilities)), None)
 
 
@@ -166,7 +189,7 @@ def pick_plain_tile(launch: Launch, capabilities: Capabilities) -> MatrixTile | 
         return None
     if not has_plain_rows(launch):
         return None
-    return _fit(launch, unit, capabilities, MOST_PLAIN_COLS)
+    return _fit(launch, capabilities, MOST_PLAIN_COLS)
 
 
 @paged_attention.fuses("paged_attention", name="attention_matrix", exact=False)

@@ -155,7 +155,7 @@ def conv_matrix(launch: Launch, capabilities: Capabilities) -> Launch | None:
     if unit is None or not are_tiles_possible(launch):
         return None
     rows, n = weight.shape[0], launch.count("pixels")
-    blocks = pick_blocks(rows, n, capabilities)
+    blocks = pick_blocks(rows, n, capabilities, convolves=True)
     tile = blocks.tile(unit)
     if ceil(n / tile.columns) > MAX_GROUPS:
         return None
