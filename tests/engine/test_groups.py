@@ -71,7 +71,7 @@ def path(tmp_path_factory):
     return tiny_model(tmp_path_factory.mktemp("groups") / "tiny.gguf", dims=dims, tied=True)
 
 
-def open_placed(path, seconds, count, room=8):
+def open_placed(path, seconds, count, room=8, num_ctx=128):
     """Open a model on slow devices of several nodes."""
     devices = [SlowDevice() for _ in range(count)]
     names = ("cpu", *(f"cpu@10.0.0.{at}:7" for at in range(1, count)))
@@ -79,7 +79,7 @@ def open_placed(path, seconds, count, room=8):
     given = dict(zip(names, devices, strict=True))
     openers = {name: lambda _, name=name: given[name] for name in names}
     model = wgpu_backend.load(
-        path, num_ctx=128, num_parallel=room, exact=True, openers=openers,
+        path, num_ctx=num_ctx, num_parallel=room, exact=True, openers=openers,
         placement=Placement(names, layers, 0, count - 1),
     )  # fmt: skip
     for device in devices:
@@ -159,6 +159,15 @@ def test_all_stages_work_at_once_while_several_choices_run(path, monkeypatch):
     # 30 steps of each group, and all but the first and the last ones overlap.
     assert 60 <= steps <= 66
     assert both > steps // 2
+
+
+def test_parts_of_a_prompt_that_is_alone_are_on_all_stages_at_once(path):
+    model, devices = open_placed(path, 0.001, 2, room=2, num_ctx=512)
+    with model, wgpu_backend.Engine(model, num_parallel=2) as engine:
+        prompt = [i % 90 for i in range(400)]
+        engine.submit(wgpu_backend.Request(prompt, GREEDY, max_tokens=1)).result(PATIENCE)
+    # Of four passes, three begin while the last stage has the one before.
+    assert devices[0].seen == [(1, 0), (2, 0), (1, 1), (1, 1)]
 
 
 def test_drafts_have_one_group(path):

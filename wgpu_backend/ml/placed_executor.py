@@ -112,6 +112,7 @@ class PlacedExecutor:
                 f"placement: {len(children)} executors, {len(placement.devices)} devices are named"
             )
         self.children = tuple(children)
+        self._remote = [child for child in children if isinstance(child, Reopenable)]
         self.placement = placement
         self.tied = tied
         self.todo = Schedule(len(children))
@@ -416,8 +417,7 @@ class PlacedExecutor:
     @property
     def lost(self) -> DeviceLost | None:
         """Return the error of a device that was lost, if it may be opened again."""
-        found = (child.lost for child in self.children if isinstance(child, Reopenable))
-        return next((error for error in found if error is not None), None)
+        return next((each.lost for each in self._remote if each.lost is not None), None)
 
     def reopen(self) -> None:
         """Open lost devices again, with their weights; what their caches had is gone.
@@ -431,9 +431,9 @@ class PlacedExecutor:
         self._failure = None
         for kept in list(self._kept.values()):
             kept.latest = None
-        for child in self.children:
-            if isinstance(child, Reopenable) and child.lost is not None:
-                child.reopen()
+        for each in self._remote:
+            if each.lost is not None:
+                each.reopen()
 
     # Reports.
 

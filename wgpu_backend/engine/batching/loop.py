@@ -227,6 +227,9 @@ class TokenLoop:
         groups = self._groups.choose(running) if ahead else 1
         if groups > 1:
             most = groups
+        elif ahead and any(each.pending_prompt for each in self._running()):
+            # Parts of a prompt need nothing that the host reads.
+            most = max(most, self._options.groups)
         planned: Planned = ()
         steps: list[Step] = []
         if not self._in_flight or len(self._in_flight) + together <= most:
