@@ -147,8 +147,11 @@ def test_fields_go_by_which_weights_there_are(name):
 
 def test_a_norm_without_weights_needs_none():
     class Bare(nn.Module):
-        norm: nn.Norm = nn.weight("norm", kind=nn.PlainLayerNorm(1e-3))
+        norm: nn.Norm
         up: nn.Linear = nn.weight("up")
+
+        def __init__(self):
+            self.norm = nn.weight("norm", kind=nn.PlainLayerNorm(1e-3))
 
     made = Bare()
     nn.populate(made, weights(up__weight=(2, 2)))
@@ -173,3 +176,10 @@ def test_a_model_may_still_override_reader():
                 return "an encoder"
 
     assert Old.prompt_encoder(None) == "an encoder"
+
+
+def test_a_module_for_all_models_is_refused():
+    with pytest.raises(ModelError, match=r"Shared.norm: kind is one RMSNorm for all models; give"):
+
+        class Shared(nn.Module):
+            norm: nn.RMSNorm = nn.weight("norm", "width", kind=nn.RMSNorm(1e-5))

@@ -85,7 +85,7 @@ def weight(
     alt : str or tuple of str
         Names to try if there is no such weight, from the root of the file.
     kind : Module, type of Module or None
-        The module to fill, instead of the annotation.
+        The module to fill, instead of the annotation. A module itself only in ``__init__``.
     needed : bool or None
         Whether to refuse a file without it; None decides by ``| None`` in the annotation.
     """
@@ -106,6 +106,16 @@ class Module:
 
     shape: Shape | None = None
     full_name: str = ""
+
+    def __init_subclass__(cls, **options: Any) -> None:  # noqa: ANN401
+        super().__init_subclass__(**options)
+        for name, tag in vars(cls).items():
+            # The weights of the model that was loaded last would be in all of them.
+            if isinstance(tag, Tag) and isinstance(tag.kind, Module):
+                raise ModelError(
+                    f"{cls.__name__}.{name}: kind is one {type(tag.kind).__name__} for all models; "
+                    "give a class, or set the field in __init__"
+                )
 
     def declare(self, has: Callable[[str], bool]) -> None:
         """Tag fields depending on the weights of the file; called before they are filled.
