@@ -125,6 +125,7 @@ def test_the_rule_of_units_comes_before_that_of_tiles(rng):
     ("how", "dtype"),
     [
         ({"cols": 16}, F16),
+        ({"cols": 128, "heads": 2, "lengths": (40,), "tokens": 70}, F16),
         ({"cols": 64, "lengths": (300,)}, F16),
         ({"cols": 20, "v_cols": 36, "lengths": (33, 80), "tokens": 21}, F16),
         ({"cols": 32, "heads": 6, "tokens": 23}, Q8_0),
