@@ -61,6 +61,8 @@ WRONG = {
     "language": ("", "xx", *NO_TEXT), "task": ("", "sing", *NO_TEXT),
     "mmproj": (*NO_FILE, "no.gguf"), "image": (*NO_FILE, "text.txt"),
     "mask": (*NO_FILE, "text.txt"),
+    # A rate is for --video, which is not given.
+    "video": (*NO_FILE, "text.txt"), "fps": (*NO_NUMBER, "0", "-1", "2"),
 }  # fmt: skip
 # A text may be anything, and a flag has no value.
 ANYTHING = {"system", "prompt", "api_key", "negative", "alias", "tags"}
