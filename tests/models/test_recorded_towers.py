@@ -137,7 +137,9 @@ def test_gemma3n_has_the_rows_of_timm(tmp_path, device):
     assert nmse(found, wanted) < LIMIT
 
 
-@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize(
+    "device", ["cpu", pytest.param("wgpu", marks=[pytest.mark.gpu, pytest.mark.slow])]
+)
 def test_a_folder_of_gemma3n_has_the_rows_of_timm(tmp_path, device):
     """Names are those of transformers, and values go through the same reader as other towers'."""
     facts, wanted = (part["gemma3n"] for part in recorded())

@@ -396,6 +396,7 @@ def test_pictures_are_refused_for_a_model_without_vision(page):
 
 
 @needs_browser
+@pytest.mark.slow
 def test_a_full_store_keeps_texts_and_drops_pictures(page):
     """Of browsers, whose store for a page holds about five million characters."""
     page.evaluate(
