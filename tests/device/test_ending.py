@@ -69,8 +69,7 @@ class Late:
     def __del__(self, device=stage.device, say=print): say(device.closed)
 late = Late()
 """)
-    assert done.stdout.split() == ["False", "True"]
-    assert done.returncode == 0
+    assert (done.stdout.split(), done.returncode) == (["False", "True"], 0), done.stderr[-2000:]
 
 
 @pytest.mark.slow
