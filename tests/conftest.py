@@ -277,3 +277,19 @@ def check(request: pytest.FixtureRequest) -> Callable[..., float]:
         return found
 
     return checked
+
+
+@pytest.fixture
+def tower_runs(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
+    """The digest of each picture that a tower reads."""
+    from wgpu_backend.engine.towers import Graphs
+
+    found: list[bytes] = []
+    begin = Graphs.begin
+
+    def noted(self: Graphs, media: Any) -> Any:
+        found.append(media.digest)
+        return begin(self, media)
+
+    monkeypatch.setattr(Graphs, "begin", noted)
+    return found

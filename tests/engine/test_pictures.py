@@ -75,17 +75,6 @@ def model(folder):
         yield loaded
 
 
-@pytest.fixture
-def tower_runs(monkeypatch):
-    """The digest of each picture that a tower reads."""
-    found = []
-    begin = Graphs.begin
-    monkeypatch.setattr(
-        Graphs, "begin", lambda s, media: found.append(media.digest) or begin(s, media)
-    )
-    return found
-
-
 def greedy(model, text, images, count):
     """The most likely tokens, each after a pass over everything before it."""
     prompt = model.towers.raw(

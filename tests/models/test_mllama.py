@@ -17,7 +17,6 @@ import wgpu_backend as wb
 from tests.data.tower_weights import make_weights, picture
 from tests.files.huggingface.folders import MERGES, TOKENIZER, VOCABULARY, write_folder
 from wgpu_backend.engine.media import STAND_IN, Part
-from wgpu_backend.engine.towers import Graphs
 from wgpu_backend.errors import CacheFull, ContextError, ModelError, OptionError
 from wgpu_backend.files.huggingface.create import create
 from wgpu_backend.testing import nmse
@@ -261,16 +260,6 @@ def test_one_batch_of_texts_with_and_without_pictures(folder, exact):
                 for name, running in asked.items():
                     wanted = recorded()[1][f"tokens {name}"][-8:].tolist()
                     assert [*running.result().choices[0].tokens] == wanted, name
-
-
-@pytest.fixture
-def tower_runs(monkeypatch):
-    found = []
-    begin = Graphs.begin
-    monkeypatch.setattr(
-        Graphs, "begin", lambda s, media: found.append(media.digest) or begin(s, media)
-    )
-    return found
 
 
 def test_a_second_question_reads_the_picture_from_the_cache(folder, tower_runs):
