@@ -2,7 +2,10 @@
 
 import json
 import logging
+import random
+from contextlib import suppress
 from decimal import Decimal
+from itertools import permutations, product
 
 import pytest
 
@@ -105,6 +108,16 @@ OBJECTS = [
     ({"anyOf": [{"properties": {"a": WHOLE}}, {"properties": {"b": WHOLE}}],
       "unevaluatedProperties": False}, [{"a": 1}, {"b": 1}], [{"c": 1}]),
     ({"patternProperties": {"^x": WHOLE}, "unevaluatedProperties": False}, [{"xa": 1}], [{"c": 1}]),
+    ({"patternProperties": {"^x": WHOLE}, "anyOf": [{"properties": {"a": WHOLE}}],
+      "unevaluatedProperties": False}, [{"a": 1, "xa": 1}], [{"c": 1}, {"xa": "x"}]),
+    ({"allOf": [{"properties": {"a": WHOLE}}], "unevaluatedProperties": WHOLE},
+     [{"a": 1, "b": 2}], [{"a": 1, "b": "x"}]),
+    ({"allOf": [{"properties": {}}, {"properties": {"a": WHOLE}}]}, [{}, {"a": 1}], [{"b": 1}]),
+    ({"properties": {}, "anyOf": [{"properties": {"a": WHOLE}}, {}]}, [{}, {"a": 1}], [{"b": 1}]),
+    ({"properties": {"a": WHOLE, "abc": WHOLE}, "propertyNames": {"maxLength": 2}},
+     [{}, {"a": 1}], [{"abc": 1}, {"b": 1}]),
+    ({"properties": {"a": WHOLE, "": WHOLE}, "propertyNames": {"minLength": 1},
+      "additionalProperties": WHOLE}, [{"a": 1, "b": 1}], [{"": 1}]),
 ]  # fmt: skip
 
 
@@ -121,6 +134,7 @@ def test_names_of_properties_are_kept_to(case):
     [
         ({"propertyNames": {"pattern": "a", "maxLength": 3}}, "propertyNames with pattern, max"),
         ({"propertyNames": {"pattern": "a"}, "patternProperties": {"b": {}}}, "with pattern"),
+        ({"propertyNames": {"enum": ["a"]}, "patternProperties": {"b": {}}}, "with pattern"),
         (
             {"allOf": [{"patternProperties": {"b": {}}}], "unevaluatedProperties": False},
             "unevaluatedProperties cannot be kept with patternProperties of another part",
@@ -130,6 +144,76 @@ def test_names_of_properties_are_kept_to(case):
 def test_names_that_cannot_be_kept_are_an_error(schema, message):
     with pytest.raises(GrammarError, match=message):
         Grammar.json_schema({"type": "object", **schema}).source()
+
+
+KINDS = {"integer": ("1", "-20"), "boolean": ("true", "false"), "null": ("null",)}
+
+
+def _part(rng, names):
+    return {name: {"type": rng.choice([*KINDS])} for name in names}
+
+
+def _union(rng):
+    """A schema of an object with alternatives, and the properties that each of them allows."""
+    names = iter(rng.sample("abcdefghijk", 11))
+    take = lambda least: [next(names) for _ in range(rng.randint(least, 2))]  # noqa: E731
+    base, beside = _part(rng, take(0)), _part(rng, take(0))
+    choices = [[_part(rng, take(1)) for _ in range(2)] for _ in range(rng.randint(1, 2))]
+    made = [{rng.choice(["anyOf", "oneOf"]): [{"properties": p} for p in c]} for c in choices]
+    schema = {"properties": base, **made[0], "allOf": [{"properties": beside}, *made[1:]]}
+    if rng.random() < 0.5:
+        schema["unevaluatedProperties"] = False
+    return schema, [
+        {**base, **beside, **{k: v for part in parts for k, v in part.items()}}
+        for parts in product(*choices)
+    ]
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_an_alternative_excludes_the_names_of_the_others(seed):
+    rng = random.Random(seed)
+    schema, allowed = _union(rng)
+    matcher = matcher_of({"type": "object", **schema})
+    names = sorted({*"a", *(name for each in allowed for name in each)})
+    for _ in range(60):
+        value = {name: rng.choice([*KINDS]) for name in rng.sample(names, rng.randint(0, 4))}
+        for each in allowed if rng.random() < 0.7 else ():
+            value |= {name: kind["type"] for name, kind in each.items() if name in value}
+        fits = [all(k in a and a[k]["type"] == v for k, v in value.items()) for a in allowed]
+        texts = {k: rng.choice(KINDS[v]) for k, v in value.items()}
+        # Properties come in the order of the schema, which differs between alternatives.
+        orders = ([f'"{k}": {texts[k]}' for k in order] for order in permutations(texts))
+        taken = any(takes(matcher, f"{{{', '.join(order)}}}") for order in orders)
+        assert taken == any(fits), (schema, value)
+
+
+def test_an_alternative_that_is_a_reference_excludes_the_names_of_the_others():
+    found = matcher_of(
+        {
+            "properties": {"kind": {"type": "string"}},
+            "oneOf": [{"$ref": "#/$defs/circle"}, {"$ref": "#/$defs/box"}, {"type": "null"}],
+            "$defs": {
+                "circle": {"properties": {"kind": {"const": "circle"}, "r": WHOLE}},
+                "box": {"properties": {"kind": {"const": "box"}, "w": WHOLE}},
+            },
+        }
+    )
+    assert takes(found, '{"kind": "circle", "r": 1}')
+    assert takes(found, '{"kind": "box", "w": 1}')
+    assert takes(found, "null")
+    assert not takes(found, '{"kind": "circle", "w": 1}')
+    assert not takes(found, '{"kind": "box", "w": 1, "r": "x"}')
+
+
+@pytest.mark.parametrize("wrong", [5, "x", [], None, [{}]])
+@pytest.mark.parametrize("name", ["properties", "patternProperties", "propertyNames", "anyOf"])
+def test_words_of_wrong_types_do_not_end_the_translation(name, wrong):
+    parts = [{"properties": {"a": WHOLE}, "required": ["a", 5]}, {"anyOf": [{name: wrong}, 5]}]
+    names = {"propertyNames": {"minLength": wrong}}
+    for more in ({}, {"unevaluatedProperties": False}, {"required": ["a"], **names}):
+        schema = {"allOf": parts, "properties": {"b": WHOLE}, **more, name: wrong}
+        with suppress(GrammarError):
+            assert Grammar.json_schema(schema).source()
 
 
 def test_a_format_that_is_unknown_is_ignored_with_one_warning(caplog):

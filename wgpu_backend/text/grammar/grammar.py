@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import lru_cache
+from itertools import chain
 from math import lcm
 from typing import Any, Literal, NamedTuple, cast
 from urllib.parse import unquote
@@ -30,6 +31,8 @@ _DATA = ("const", "enum", "default", "examples")
 # Keywords whose values are schemas by name.
 _NAMED = ("properties", "patternProperties", "$defs", "definitions")
 _CLOSING = ("additionalProperties", "patternProperties", "minProperties")
+# Keywords that list alternatives.
+_CHOICES = ("anyOf", "oneOf")
 _FORMATS = {
     *("date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uri", "uuid"),
     "unknown",
@@ -44,7 +47,8 @@ def prepare_schema(schema: Json) -> Json:
 
     Objects with `properties` are closed unless the schema mentions others. Parts of an `allOf`, and
     other places that describe the same object, stay open by themselves, since each would exclude
-    the properties of the others; they are closed together. Keywords that the compiler rejects are
+    the properties of the others; they are closed together. An alternative of an `anyOf` is closed
+    to the names of its other alternatives. Keywords that the compiler rejects are
     rewritten (`unevaluatedProperties`, `propertyNames`, decimal bounds). They are dropped if they
     have no effect (`uniqueItems` that is false) or cannot be enforced (unknown formats, with a
     warning).
@@ -66,6 +70,8 @@ class _SchemaPreparer:
         self._joined = {id(n): n for n in _schemas(root) if self._is_joined(n)}
         parts = (part for n in self._joined.values() for part in self._siblings(n))
         self._parts = {id(part) for part in parts}
+        # Keywords that close an alternative within a join.
+        self._closed: dict[int, Json] = {}
 
     def prepare(self, schema: Any) -> Any:  # noqa: ANN401
         """Return the schema, or its replacement."""
@@ -74,12 +80,17 @@ class _SchemaPreparer:
         if not isinstance(schema, dict):
             return schema
         given = cast("Json", schema)
+        # Before the parts, as it closes the alternatives among them.
+        closing = self._closing(given)
         kept = {k: v for k, v in given.items() if not _is_left_out(k, v)}
         found = {name: self._value(name, value) for name, value in kept.items()}
         named = self._close_by_names(given, found) if "propertyNames" in given else {}
-        closing = named or self._closing(given, found.get("properties"))
+        # The compiler tells of properties that are not an object.
+        if closing and isinstance(found.setdefault("properties", {}), dict):
+            closing["properties"].update(found["properties"])
+            found["properties"] = closing["properties"]
         _require_exact(given)
-        return _replace_bounds(given, found) | closing
+        return {**closing, **_replace_bounds(given, found), **named}
 
     def _close_by_names(self, given: Json, found: Json) -> Json:
         """Replace `propertyNames` by properties or patterns that names must fit."""
@@ -87,21 +98,23 @@ class _SchemaPreparer:
         while isinstance(names, dict) and [*cast("Json", names)] == ["$ref"]:
             self._count()
             names = self._resolve(cast("Json", names)["$ref"])
-        own = cast("Json", found.get("properties", {}))
+        own: Any = found.get("properties", {})
+        own = cast("Json", own) if isinstance(own, dict) else {}
         told = given.get("additionalProperties", given.get("unevaluatedProperties", not own))
         other = self.prepare(told)
         listed, pattern = _allowed_names(names)
-        if listed is not None:
-            kept = {name: value for name, value in own.items() if name in listed}
-            more = {} if told is False else dict.fromkeys(listed, other)
-            return {"properties": more | kept, "additionalProperties": False}
-        if told is False or pattern is None:
-            return {}
-        if "patternProperties" in given:
+        if "patternProperties" in given and (listed or (pattern and told is not False)):
             raise GrammarError(
                 "JSON schema: propertyNames with patternProperties cannot be kept; "
                 "write the patterns so that they hold for all names, and leave it out"
             )
+        if listed is not None:
+            kept = {name: value for name, value in own.items() if name in listed}
+            more = {} if told is False else dict.fromkeys(listed, other)
+            return {"properties": more | kept, "additionalProperties": False}
+        own.update({name: False for name in own if not _has_length(names, name)})
+        if told is False or pattern is None:
+            return {}
         return {"patternProperties": {pattern: other}, "additionalProperties": False}
 
     def _value(self, name: str, value: Any) -> Any:  # noqa: ANN401
@@ -118,11 +131,13 @@ class _SchemaPreparer:
             }
         return self.prepare(value)
 
-    def _closing(self, given: Json, own: Any) -> Json:  # noqa: ANN401
+    def _closing(self, given: Json) -> Json:
         """Return the keywords that close an object; empty if they are given here or elsewhere."""
         joined = id(given) in self._joined
         is_told = "unevaluatedProperties" in given
-        if id(given) in self._parts or not (joined or is_told or isinstance(own, dict)):
+        if id(given) in self._closed:
+            return self._closed[id(given)]
+        if id(given) in self._parts or not (joined or is_told or _has_properties(given)):
             return {}
         parts = [given, *self._siblings(given)] if joined or is_told else [given]
         if is_told:
@@ -136,22 +151,53 @@ class _SchemaPreparer:
             told = any(word in part for part in parts for word in _CLOSING)
         if told:
             return {}
-        others = {name: True for part in parts for name in _names(part)}
         rest = self.prepare(given.get("unevaluatedProperties", False))
-        return {"properties": {**others, **(own or {})}, "additionalProperties": rest}
+        more: Json = {"additionalProperties": rest}
+        if isinstance(patterns := given.get("patternProperties"), dict):
+            named = cast("Json", patterns)
+            more["patternProperties"] = {write_classes(each): True for each in named}
+        self._close_alternatives(given, [], more)
+        others = {name: True for part in parts for name in _names(part)}
+        return {"properties": others, "additionalProperties": rest}
+
+    def _close_alternatives(self, schema: Json, outer: list[str], more: Json) -> None:
+        """Note the keywords that close each alternative in a schema.
+
+        An alternative may have its own names, those of places beside its choice, and `outer`.
+        """
+        parts, choices = _dicts(schema.get("allOf")), [_dicts(schema.get(w)) for w in _CHOICES]
+        if not any(choices) and not any(map(_has_choice, parts)):
+            return
+        referred = _dicts([self._resolve(schema.get("$ref"))])
+        places = [*([part] for part in parts), *choices, referred]
+        names = [[n for each in place for n in self._all_names(each)] for place in places]
+        for number, place in enumerate(places[:-1]):
+            self._count(sum(map(len, names)))
+            others = chain.from_iterable(names[:number] + names[number + 1 :])
+            beside = [*dict.fromkeys([*outer, *_names(schema), *others])]
+            self._count(len(beside) * len(place))
+            for each in place:
+                if number >= len(parts) and _may_be_object(each):
+                    allowed = dict.fromkeys([*beside, *self._all_names(each)], True)
+                    self._closed[id(each)] = {"properties": allowed, **more}
+                self._close_alternatives(each, beside, more)
+
+    def _all_names(self, schema: Json) -> list[str]:
+        """Return the properties that a schema and its siblings name."""
+        return [name for each in [schema, *self._siblings(schema)] for name in _names(each)]
 
     def _is_joined(self, schema: Json) -> bool:
         """Return whether several places at once describe the same object."""
         places = [[each] for each in _dicts(schema.get("allOf"))]
-        places += [_dicts(schema.get(word)) for word in ("anyOf", "oneOf")]
+        places += [_dicts(schema.get(word)) for word in _CHOICES]
         places += [[{"$ref": schema["$ref"]}]] if "$ref" in schema else []
-        own = bool(_names(schema))
+        own = _has_properties(schema) or "unevaluatedProperties" in schema
         if own + sum(map(bool, places)) < 2:
             return False
         return own + sum(any(map(self._has_names, place)) for place in places) > 1
 
     def _has_names(self, schema: Json) -> bool:
-        return any(_names(each) for each in [schema, *self._siblings(schema)])
+        return any(map(_has_properties, [schema, *self._siblings(schema)]))
 
     def _siblings(self, schema: Json) -> Iterator[Json]:
         """Yield the other schemas that describe the same value, in their order."""
@@ -166,7 +212,7 @@ class _SchemaPreparer:
 
     def _next(self, schema: Json) -> list[Json]:
         referred = self._resolve(schema.get("$ref"))
-        inner = [each for word in ("allOf", "anyOf", "oneOf") for each in _dicts(schema.get(word))]
+        inner = [each for word in ("allOf", *_CHOICES) for each in _dicts(schema.get(word))]
         return [*inner[::-1], *_dicts([referred])]
 
     def _resolve(self, where: object) -> object:
@@ -183,8 +229,8 @@ class _SchemaPreparer:
                 found = cast("Json", found).get(name) if isinstance(found, dict) else None
         return found
 
-    def _count(self) -> None:
-        self._steps += 1
+    def _count(self, steps: int = 1) -> None:
+        self._steps += steps
         if self._steps > _MOST_STEPS:
             raise GrammarError(
                 f"JSON schema: more than {_MOST_STEPS} steps through its references, needs fewer"
@@ -264,6 +310,14 @@ def _allowed_names(schema: Any) -> tuple[list[str] | None, str | None]:  # noqa:
             )
 
 
+def _has_length(names: Any, name: str) -> bool:  # noqa: ANN401
+    """Return whether a name is as long as a schema of names says."""
+    given = cast("Json", names) if isinstance(names, dict) else {}
+    least, most = given.get("minLength"), given.get("maxLength")
+    is_short = isinstance(least, int) and len(name) < least
+    return not is_short and not (isinstance(most, int) and len(name) > most)
+
+
 def _replace_bounds(given: Json, found: Json) -> Json:
     """Replace decimal bounds by schemas that the compiler handles correctly."""
     ranges, multiples = number_ranges(given), number_multiples(given)
@@ -298,6 +352,25 @@ def _names(schema: Json) -> list[str]:
     found = [*cast("Json", named)] if isinstance(named, dict) else []
     wanted = cast("list[object]", required) if isinstance(required, list) else []
     return found + [each for each in wanted if isinstance(each, str) and each not in found]
+
+
+def _has_properties(schema: Json) -> bool:
+    """Return whether a schema describes an object by names, maybe none."""
+    return isinstance(schema.get("properties"), dict) or bool(_names(schema))
+
+
+def _has_choice(schema: Json) -> bool:
+    """Return whether a schema has alternatives, apart from those that it refers to."""
+    parts = _dicts(schema.get("allOf"))
+    return any(_dicts(schema.get(word)) for word in _CHOICES) or any(map(_has_choice, parts))
+
+
+def _may_be_object(schema: Json) -> bool:
+    """Return whether a schema may describe an object that it does not spell out."""
+    kind = schema.get("type", "object")
+    return (kind == "object" or (isinstance(kind, list) and "object" in kind)) and not (
+        "const" in schema or "enum" in schema
+    )
 
 
 def _dicts(values: object) -> list[Json]:
