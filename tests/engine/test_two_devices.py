@@ -7,7 +7,7 @@ import wgpu_backend
 from tests.builders import Dims, tiny_model
 from tests.patience import PATIENCE
 from wgpu_backend.device.adapters import Devices
-from wgpu_backend.dtypes import F16
+from wgpu_backend.dtypes import F32
 from wgpu_backend.engine.language_model import LanguageModel
 from wgpu_backend.files.gguf.reader import open_gguf
 from wgpu_backend.graph.capabilities import DeviceInfo
@@ -88,7 +88,7 @@ def test_a_prompt_goes_in_several_passes_where_several_processors_can_work_at_on
         with open_gguf(path) as file:
             backend = Backend(file, executor)
             backend.load()
-            with LanguageModel(backend, 512, F16) as model:
+            with LanguageModel(backend, 512, F32) as model:
                 tokens = list(model.tokens(prompt, GREEDY, num_predict=4))
                 widest = max(shape.tokens for _, shape, *_ in model.runner._passes)
                 model.cache.remove(0)
