@@ -10,12 +10,14 @@ import pytest
 import wgpu_backend
 from tests.builders import tiny_model
 from tests.models.outlines import outlines, written
-from tests.patience import PATIENCE
-from wgpu_backend import Engine, Request
+from tests.patience import PATIENCE, until
+from wgpu_backend import Engine, Grammar, Request
 from wgpu_backend.engine.batching.completion import Completion
+from wgpu_backend.engine.batching.generation import Mailbox
 from wgpu_backend.errors import (
     BackendError,
     ContextFull,
+    GrammarError,
     ModelError,
     OptionError,
     QueueFull,
@@ -469,6 +471,34 @@ def test_a_full_queue_is_said_at_once_and_empties_again(model):
         made[0].cancel()
         made[0].result(PATIENCE)
         assert engine.complete("the", max_tokens=1).result(PATIENCE)
+
+
+@pytest.mark.parametrize("ends", ["answered", "failed"])
+def test_the_place_of_a_request_is_free_when_its_caller_hears_of_the_end(model, ends):
+    class Impatient(Mailbox):
+        """A mailbox that submits the next request as soon as the last one has ended."""
+
+        def put(self, event):
+            super().put(event)
+            if event.finish is not None:
+                following.append(engine.complete("the", max_tokens=1))
+
+        def fail(self, error):
+            super().fail(error)
+            following.append(engine.complete("the", max_tokens=1))
+
+    following = []
+    with Engine(model, num_parallel=1, max_queue=0) as engine:
+        grammar = Grammar.gbnf("root ::= (") if ends == "failed" else None
+        first = Request.of([1], max_tokens=2, ignore_eos=not grammar, grammar=grammar)
+        made = engine.submit(first, Impatient(1))
+        if grammar:
+            with pytest.raises(GrammarError):
+                made.result(PATIENCE)
+        else:
+            assert made.result(PATIENCE)
+        assert until(lambda: following)
+        assert following[0].result(PATIENCE).choices[0].tokens
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Literal
@@ -83,6 +83,8 @@ class Ticket:
     stepwise : bool
         Whether each token has a pass and an event of its own. Otherwise tokens that a grammar
         forces cost no pass, and a token whose text is held back sends no event.
+    free_places : callable
+        Takes a number of choices that end, and frees their places in the engine's queue.
     """
 
     id: int
@@ -93,6 +95,7 @@ class Ticket:
     breakers: Future[Breakers | None] | None = None
     scales: tuple[float, ...] | None = None
     stepwise: bool = False
+    free_places: Callable[[int], object] = lambda _: None
     submitted: float = field(default_factory=time.perf_counter)
 
     @property
@@ -482,6 +485,8 @@ class Completion:
         self.outcome = "cancelled" if reason == "cancelled" else "finished"
         text += self._texts.push(self._detokenizer.flush()) + self._texts.flush()
         self.usage = self._usage()
+        # First, so that a caller who reads the end can submit the next request at once.
+        self.ticket.free_places(1)
         self._put(text, Finish(reason, self._texts.found, context_full, self.usage))
 
     def _put(self, text: str, finish: Finish | None = None) -> None:

@@ -340,7 +340,6 @@ class Core(TokenLoop):
         self.totals.add(gone)
         for each in gone:
             self._drafts.forget(each)
-        self._intake.give_back(len(gone))
 
     def _admit(self) -> None:
         """Give free slots to waiting choices, first come, first served."""

@@ -170,7 +170,13 @@ class Engine:
                 f"prompt_logprobs: {self.model.backend.file.path} reads prompts with an encoder, "
                 "which computes no probabilities of its tokens"
             )
-        ticket = Ticket(next(self._ids), request, tokens, mailbox or Mailbox(request.n))
+        ticket = Ticket(
+            next(self._ids),
+            request,
+            tokens,
+            mailbox or Mailbox(request.n),
+            free_places=self._intake.give_back,
+        )
         ticket.scales = request.scales(self.model.adapters.scales)
         if ticket.scales is not None and self.model.model.prompt_encoder() is not None:
             raise OptionError("lora: needs the scales that are set for a model with an encoder")

@@ -564,10 +564,12 @@ class TokenLoop:
 
     def _fail(self, completion: Completion, error: Exception) -> None:
         """Fail the request of a choice with an error."""
-        for each in self._open():
-            if each.ticket is completion.ticket and not each.finished:
-                each.outcome = "failed"
-        completion.ticket.mailbox.fail(error)
+        ticket = completion.ticket
+        failed = [each for each in self._open() if each.ticket is ticket and not each.finished]
+        for each in failed:
+            each.outcome = "failed"
+        ticket.free_places(len(failed))
+        ticket.mailbox.fail(error)
 
 
 def fair_shares(wanted: Sequence[int], budget: int) -> list[int]:
