@@ -3,7 +3,6 @@
 import os
 import signal
 import socket
-import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -11,6 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from tests.patience import PATIENCE, until
 from wgpu_backend.cli.names import BUNDLED
 from wgpu_backend.engine.batching.request import Request
 from wgpu_backend.errors import BackendError, WorkerLost
@@ -33,15 +33,6 @@ from wgpu_backend.server.worker.messages import LoadSpec
 from wgpu_backend.server.worker.remote import open_worker
 
 TOKEN = "a token of this test alone"
-LONG_SECONDS = 60.0
-
-
-def until(true, seconds=LONG_SECONDS):
-    """Wait until something is true, on a machine that may be busy."""
-    end = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < end
-        time.sleep(0.02)
 
 
 @pytest.fixture
@@ -117,7 +108,7 @@ def test_a_process_waits_for_the_next_connection_with_its_imports_done(monkeypat
         sock.close()
         assert pid == first
         # Another one has taken its place; if that has died, a new process is started.
-        until(lambda: node._waiting is not None)
+        assert until(lambda: node._waiting is not None)
         dead = node._waiting._process
         assert dead.pid != first
         dead.kill()
@@ -180,7 +171,7 @@ def cluster():
 def ended(generation):
     """Say how many tokens an answer had, or that its replica was lost."""
     try:
-        return f"{generation.result(LONG_SECONDS).usage.completion_tokens} tokens"
+        return f"{generation.result(PATIENCE).usage.completion_tokens} tokens"
     except WorkerLost as error:
         return "is gone" if "is gone" in str(error) else str(error)
 
@@ -220,10 +211,10 @@ def test_of_a_killed_replica_requests_without_a_token_run_again_and_others_fail(
     # All slots are taken, so that these wait on both replicas without a token.
     waiting = [engine.submit(asked(cluster, "The dragon", max_tokens=12)) for _ in range(4)]
     os.kill(cluster.replicas[0].model.pid, signal.SIGKILL)
-    assert [each.result(LONG_SECONDS).text for each in waiting] == [want] * 4
+    assert [each.result(PATIENCE).text for each in waiting] == [want] * 4
     outcomes = [ended(each) for each in long]
     assert outcomes.count("is gone") == 2
-    until(lambda: all(replica.is_up for replica in cluster.replicas))
+    assert until(lambda: all(replica.is_up for replica in cluster.replicas))
     assert engine.submit(asked(cluster, "The dragon", max_tokens=12)).result().text == want
 
 
@@ -233,17 +224,17 @@ def test_without_a_replica_requests_wait_for_one_and_fail_when_none_comes(cluste
     monkeypatch.setattr(cluster, "_open", lambda number: reopen(-5))
     for replica in cluster.replicas:
         os.kill(replica.model.pid, signal.SIGKILL)
-    until(lambda: not any(replica.is_up for replica in cluster.replicas))
+    assert until(lambda: not any(replica.is_up for replica in cluster.replicas))
     waiting = cluster.engine.submit(asked(cluster, "fox", max_tokens=1))
     with pytest.raises(WorkerLost, match="no replica is left"):
         cluster.embed("fox")
     monkeypatch.setattr(cluster, "_open", reopen)
-    assert waiting.result(LONG_SECONDS).usage.completion_tokens == 1
+    assert waiting.result(PATIENCE).usage.completion_tokens == 1
     monkeypatch.setattr("wgpu_backend.server.cluster.replicas.WAIT_SECONDS", 0.0)
     monkeypatch.setattr(cluster, "_open", lambda number: reopen(-5))
     for replica in cluster.replicas:
-        until(lambda each=replica: each.is_up)
+        assert until(lambda each=replica: each.is_up)
         os.kill(replica.model.pid, signal.SIGKILL)
-    until(lambda: not any(replica.is_up for replica in cluster.replicas))
+    assert until(lambda: not any(replica.is_up for replica in cluster.replicas))
     with pytest.raises(WorkerLost, match="no replica is left"):
-        cluster.engine.submit(asked(cluster, "fox", max_tokens=1)).result(LONG_SECONDS)
+        cluster.engine.submit(asked(cluster, "fox", max_tokens=1)).result(PATIENCE)

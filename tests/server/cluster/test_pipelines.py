@@ -2,7 +2,6 @@
 
 import os
 import signal
-import time
 from dataclasses import replace
 from itertools import pairwise
 from types import SimpleNamespace
@@ -12,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.cluster.links import Link
-from tests.patience import PATIENCE
+from tests.patience import PATIENCE, until
 from wgpu_backend import __version__
 from wgpu_backend.cli.names import BUNDLED
 from wgpu_backend.device.adapters import numpy_device
@@ -152,13 +151,6 @@ def answer(model, text, **fields):
     return model.engine.submit(asked(model, text, **fields)).result(PATIENCE).text
 
 
-def until(true, seconds=PATIENCE):
-    end = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < end
-        time.sleep(0.02)
-
-
 @pytest.mark.slow
 def test_a_pipeline_answers_as_one_node_and_is_back_after_its_stage_was_killed(nodes):
     alone = opener(nodes[:1])(STORY, None)
@@ -192,7 +184,7 @@ def test_a_pipeline_answers_as_one_node_and_is_back_after_its_stage_was_killed(n
             assert model.replicas[0].model is first
         # With the first node the whole pipeline is opened again.
         nodes[0].kill("process")
-        until(lambda: model.replicas[0].model is not first)
+        assert until(lambda: model.replicas[0].model is not first)
         assert answer(model, "The dragon", max_tokens=12) == want
     finally:
         model.close()
