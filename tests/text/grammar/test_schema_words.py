@@ -116,6 +116,11 @@ OBJECTS = [
     ({"properties": {}, "anyOf": [{"properties": {"a": WHOLE}}, {}]}, [{}, {"a": 1}], [{"b": 1}]),
     ({"properties": {"a": WHOLE, "abc": WHOLE}, "propertyNames": {"maxLength": 2}},
      [{}, {"a": 1}], [{"abc": 1}, {"b": 1}]),
+    ({"properties": {"a": WHOLE, "b": {"type": "null"}, "É": WHOLE},
+      "propertyNames": {"pattern": "^[a-z]"}, "additionalProperties": {"type": "boolean"}},
+     [{"a": 1, "b": None, "c": True}], [{"É": 1}, {"É": True}, {"a": True}, {"C": True}]),
+    ({"properties": {"a": WHOLE, "É": WHOLE}, "propertyNames": {"pattern": "^[a-z]"}},
+     [{}, {"a": 1}], [{"É": 1}, {"b": 1}]),
     ({"properties": {"a": WHOLE, "": WHOLE}, "propertyNames": {"minLength": 1},
       "additionalProperties": WHOLE}, [{"a": 1, "b": 1}], [{"": 1}]),
 ]  # fmt: skip
@@ -135,6 +140,16 @@ def test_names_of_properties_are_kept_to(case):
         ({"propertyNames": {"pattern": "a", "maxLength": 3}}, "propertyNames with pattern, max"),
         ({"propertyNames": {"pattern": "a"}, "patternProperties": {"b": {}}}, "with pattern"),
         ({"propertyNames": {"enum": ["a"]}, "patternProperties": {"b": {}}}, "with pattern"),
+        ({"propertyNames": False, "patternProperties": {"b": {}}}, "with pattern"),
+        (
+            {
+                "properties": {"a": {}},
+                "propertyNames": {"minLength": 1},
+                "patternProperties": {"b": {}},
+                "additionalProperties": False,
+            },
+            "with pattern",
+        ),
         (
             {"allOf": [{"patternProperties": {"b": {}}}], "unevaluatedProperties": False},
             "unevaluatedProperties cannot be kept with patternProperties of another part",

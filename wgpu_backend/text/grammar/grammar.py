@@ -98,24 +98,24 @@ class _SchemaPreparer:
         while isinstance(names, dict) and [*cast("Json", names)] == ["$ref"]:
             self._count()
             names = self._resolve(cast("Json", names)["$ref"])
-        own: Any = found.get("properties", {})
-        own = cast("Json", own) if isinstance(own, dict) else {}
-        told = given.get("additionalProperties", given.get("unevaluatedProperties", not own))
-        other = self.prepare(told)
         listed, pattern = _allowed_names(names)
-        if "patternProperties" in given and (listed or (pattern and told is not False)):
+        if "patternProperties" in given and (listed is not None or pattern):
             raise GrammarError(
                 "JSON schema: propertyNames with patternProperties cannot be kept; "
                 "write the patterns so that they hold for all names, and leave it out"
             )
-        if listed is not None:
-            kept = {name: value for name, value in own.items() if name in listed}
-            more = {} if told is False else dict.fromkeys(listed, other)
-            return {"properties": more | kept, "additionalProperties": False}
-        own.update({name: False for name in own if not _has_length(names, name)})
-        if told is False or pattern is None:
+        if pattern is not None:
+            # A part, which holds for names of all properties: patterns beside `properties` don't.
+            kept = {"patternProperties": {pattern: True}, "additionalProperties": False}
+            found["allOf"] = [*_dicts(found.get("allOf")), kept]
+        if listed is None:
             return {}
-        return {"patternProperties": {pattern: other}, "additionalProperties": False}
+        own: Any = found.get("properties", {})
+        own = cast("Json", own) if isinstance(own, dict) else {}
+        told = given.get("additionalProperties", given.get("unevaluatedProperties", not own))
+        more = {} if told is False else dict.fromkeys(listed, self.prepare(told))
+        kept = {name: value for name, value in own.items() if name in listed}
+        return {"properties": more | kept, "additionalProperties": False}
 
     def _value(self, name: str, value: Any) -> Any:  # noqa: ANN401
         if name in _DATA:
@@ -308,14 +308,6 @@ def _allowed_names(schema: Any) -> tuple[list[str] | None, str | None]:  # noqa:
                 f"JSON schema: propertyNames with {', '.join(words)}: names can be kept to one of "
                 "enum, const, pattern, or minLength and maxLength; leave the rest out"
             )
-
-
-def _has_length(names: Any, name: str) -> bool:  # noqa: ANN401
-    """Return whether a name is as long as a schema of names says."""
-    given = cast("Json", names) if isinstance(names, dict) else {}
-    least, most = given.get("minLength"), given.get("maxLength")
-    is_short = isinstance(least, int) and len(name) < least
-    return not is_short and not (isinstance(most, int) and len(name) > most)
 
 
 def _replace_bounds(given: Json, found: Json) -> Json:
