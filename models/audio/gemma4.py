@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,8 +49,58 @@ class Half(nn.Module):
         return x.add(self.after(self.down(self.up(self.norm(x)).silu())).scale(factor=0.5))
 
 
+@dataclass(frozen=True, slots=True)
+class Near:
+    """The states that each state attends to: itself and those before it.
+
+    Parameters
+    ----------
+    waves : (span, width)
+        Position embeddings of the distances 0, 1, …
+    latest : (states · span,), i32
+        The latest states of each.
+    seen : (states, 1, 1, span), bool
+        Whether there is such a state.
+    zero : (1,)
+    """
+
+    waves: Tensor
+    latest: Tensor
+    seen: Tensor
+    zero: Tensor
+
+    @classmethod
+    def find(cls, context: Context, count: int, span: int, width: int) -> Near:
+        """Return the latest `span` of `count` states."""
+        places = np.arange(count, dtype=np.int32)[:, None] - np.arange(span, dtype=np.int32)
+        return cls(
+            context.from_numpy(_make_waves(span, width)),
+            context.from_numpy(np.maximum(places, 0).reshape(-1)),
+            context.from_numpy((places >= 0).reshape(count, 1, 1, span)),
+            context.zeros(1),
+        )
+
+
+def _make_waves(span: int, width: int) -> NDArray[np.float32]:
+    """Return sines, then cosines, of the distances 0, 1, …: (span, width)."""
+    count = width // 2
+    step = np.float32(-math.log(10000) / max(count - 1, 1))
+    angles = np.arange(span, dtype=np.float32)[:, None] * np.exp(
+        np.arange(count, dtype=np.float32) * step
+    )
+    return np.concatenate([np.sin(angles), np.cos(angles)], 1)
+
+
 class LocalAttention(nn.Module):
-    """Attention to the latest states, with an embedding of the distance in each key."""
+    """Attention to the latest states, with an embedding of the distance in each key.
+
+    Attributes
+    ----------
+    key_factor : float
+        Factor of keys without the distances.
+    """
+
+    key_factor: ClassVar[float] = math.log(1 + math.e) / math.log(2)
 
     q: ClippedLinear = nn.weight("attn_q", "width", "width")
     k: ClippedLinear = nn.weight("attn_k", "width", "width")
@@ -61,32 +112,26 @@ class LocalAttention(nn.Module):
     def __init__(self, sizes: LayerSizes) -> None:
         self.width, self.heads, self.head = sizes.width, sizes.heads, sizes.head
 
-    def __call__(self, x: Tensor, waves: Tensor, latest: Tensor, seen: Tensor) -> Tensor:
-        """Map (states, width) to the same shape, without the residual.
-
-        Parameters
-        ----------
-        waves : (SEEN, width)
-            Position embeddings of the distances 0, 1, …
-        latest : (states · SEEN,), i32
-            The latest states of each.
-        seen : (states, 1, 1, SEEN), bool
-            Whether there is such a state.
-        """
-        count = x.shape[0]
-        q = self.q(x).reshape(count, 1, self.heads, self.head).mul(self.scales)
+    def __call__(self, x: Tensor, near: Near) -> Tensor:
+        """Map (states, width) to the same shape, without the residual."""
+        count, span = x.shape[0], near.waves.shape[0]
+        q = self.q(x).reshape(count, 1, self.heads, self.head).mul(self.get_scales(near.zero))
         q = q.scale(factor=self.head**-0.5 / math.log(2))
-        k = self.k(x).scale(factor=math.log(1 + math.e) / math.log(2))
-        shape = (count, SEEN, self.heads, self.head)
-        near = k.rows(latest).reshape(count, SEEN, self.width).add(self.distance(waves))
+        k = self.k(x).scale(factor=self.key_factor)
+        shape = (count, span, self.heads, self.head)
+        keys = k.rows(near.latest).reshape(count, span, self.width).add(self.distance(near.waves))
         y = q.scaled_dot_product_attention(
-            near.reshape(*shape),
-            self.v(x).rows(latest).reshape(*shape),
-            seen,
+            keys.reshape(*shape),
+            self.v(x).rows(near.latest).reshape(*shape),
+            near.seen,
             scale=1.0,
             softcap=SOFTCAP,
         )
         return self.out(y.contiguous().reshape(count, self.width))
+
+    def get_scales(self, zero: Tensor) -> Tensor:
+        """Return the factors of a query's columns, given a zero: (head,)."""
+        return self.scales
 
 
 class TimeConvolution(nn.Module):
@@ -117,23 +162,50 @@ class TimeConvolution(nn.Module):
 
 
 class Layer(nn.Module):
-    """A conformer's layer."""
+    """A conformer's layer.
 
-    def __init__(self, sizes: LayerSizes) -> None:
+    Parameters
+    ----------
+    attention : LocalAttention
+    convolution : TimeConvolution
+    norms : three str
+        Names of the norms before and after attention, and of the layer's last.
+    """
+
+    before: nn.RMSNorm
+    after: nn.RMSNorm
+    last: nn.RMSNorm
+
+    def __init__(
+        self,
+        sizes: LayerSizes,
+        attention: LocalAttention,
+        convolution: TimeConvolution,
+        norms: tuple[str, str, str] = ("attn_pre_norm", "attn_post_norm", "ln2"),
+    ) -> None:
         self.width = sizes.width
         self.first = nn.weight("", kind=Half(sizes.width, sizes.inner, ""))
-        self.attention = nn.weight("", kind=LocalAttention(sizes))
-        self.convolution = nn.weight("", kind=TimeConvolution(sizes.width))
+        self.attention = nn.weight("", kind=attention)
+        self.convolution = nn.weight("", kind=convolution)
         self.second = nn.weight("", kind=Half(sizes.width, sizes.inner, "_1"))
-        self.before = nn.weight("attn_pre_norm", "width", kind=nn.RMSNorm(EPS))
-        self.after = nn.weight("attn_post_norm", "width", kind=nn.RMSNorm(EPS))
-        self.last = nn.weight("ln2", "width", kind=nn.RMSNorm(EPS))
+        self.before, self.after, self.last = (
+            nn.weight(name, "width", kind=nn.RMSNorm(EPS), needed=True) for name in norms
+        )
 
-    def __call__(self, x: Tensor, waves: Tensor, latest: Tensor, seen: Tensor) -> Tensor:
+    def __call__(self, x: Tensor, near: Near) -> Tensor:
         """Map (states, width) to the same shape."""
         x = self.first(x)
-        x = x.add(self.after(self.attention(self.before(x), waves, latest, seen)))
+        x = x.add(self.after(self.attention(self.before(x), near)))
         return self.last(self.second(self.convolution(x)))
+
+
+def require_kernels(tower: Tower, *kernels: Tensor) -> None:
+    """Raise `ModelError` unless the kernels of the first convolutions are squares of 3."""
+    for number, kernel in enumerate(kernels):
+        if len(kernel.shape) != 4 or kernel.shape[2:] != (3, 3):
+            raise tower.fail(
+                f"tensor a.conv1d.{number}.weight is {kernel.shape}, needs (outputs, inputs, 3, 3)"
+            )
 
 
 @projector("gemma4a")
@@ -158,13 +230,11 @@ class Gemma4Audio(Tower):
         self.bands = keys.uint("audio.num_mel_bins", 128, at_least=4)
         self.cols = keys.uint("audio.projection_dim", at_least=1)
         super().__init__(backend)
-        for name, kernel in (("0", self.first), ("1", self.second)):
-            if len(kernel.shape) != 4 or kernel.shape[2:] != (3, 3):
-                raise self.fail(
-                    f"tensor a.conv1d.{name}.weight is {kernel.shape}, needs (outputs, inputs, 3, "
-                    "3)"
-                )
-        self.layers = self.fill_layers(lambda: Layer(self.sizes), self.sizes.count, "a.blk.")
+        require_kernels(self, self.first, self.second)
+        self.layers = self.fill_layers(self._layer, self.sizes.count, "a.blk.")
+
+    def _layer(self) -> Layer:
+        return Layer(self.sizes, LocalAttention(self.sizes), TimeConvolution(self.width))
 
     def prepare(self, source: NDArray[Any]) -> Media:
         """Make the spectrogram of a sound of at most 30 seconds."""
@@ -184,19 +254,7 @@ class Gemma4Audio(Tower):
             x = x.layer_norm(norm, None, eps=EPS).relu()
         count = x.shape[1]
         x = self.project(x.contiguous().reshape(count, -1))
-        places = np.arange(count, dtype=np.int32)[:, None] - np.arange(SEEN, dtype=np.int32)
-        latest = context.from_numpy(np.maximum(places, 0).reshape(-1))
-        seen = context.from_numpy((places >= 0).reshape(count, 1, 1, SEEN))
-        waves = context.from_numpy(self._waves())
+        near = Near.find(context, count, SEEN, self.width)
         for layer in self.layers:
-            x = layer(x, waves, latest, seen)
+            x = layer(x, near)
         return self.last(self.output(x).rms_norm(None, eps=EPS))
-
-    def _waves(self) -> NDArray[np.float32]:
-        """Return sines, then cosines, of the distances 0, 1, …: (SEEN, width)."""
-        count = self.width // 2
-        step = np.float32(-math.log(10000) / max(count - 1, 1))
-        angles = np.arange(SEEN, dtype=np.float32)[:, None] * np.exp(
-            np.arange(count, dtype=np.float32) * step
-        )
-        return np.concatenate([np.sin(angles), np.cos(angles)], 1)

@@ -251,8 +251,53 @@ def gemma3n():
     return rows.numpy(), facts
 
 
+def gemma3n_audio():
+    """1.25 seconds: 122 windows and 8 rows, then 180 of silence and that of <end_of_audio>."""
+    kind = tf.models.gemma3n.modeling_gemma3n
+    words = tf.Gemma3nTextConfig(hidden_size=COLS, num_hidden_layers=5)
+    config = tf.Gemma3nAudioConfig(
+        hidden_size=WIDTH, conf_num_hidden_layers=2, conf_num_attention_heads=HEADS,
+        sscp_conv_channel_size=(128, 4), vocab_size=7, vocab_offset=9,
+    )  # fmt: skip
+    parts = {
+        "model.audio_tower.": kind.Gemma3nAudioEncoder(config),
+        "model.embed_audio.": kind.Gemma3nMultimodalEmbedder(config, words),
+    }
+    shapes = {f"{root}{k}": tuple(v.shape)
+              for root, part in parts.items() for k, v in part.state_dict().items()}  # fmt: skip
+    made = make_weights(shapes)
+    for root, part in parts.items():
+        own = {k: torch.tensor(made[f"{root}{k}"]) for k in part.state_dict()}
+        part.load_state_dict(own)
+        part.float().eval()
+    listen = tf.Gemma3nAudioFeatureExtractor()
+    inputs = listen([sound(SAMPLES)], sampling_rate=16000, return_tensors="pt")
+    tower, embed = parts.values()
+    with torch.no_grad():
+        found = tower(inputs["input_features"], ~inputs["input_features_mask"])
+        assert not found.audio_mel_mask.any()
+        tokens = embed(input_ids=torch.tensor([[15] * 180 + [9]]))[0]
+        rows = torch.cat([embed(inputs_embeds=found.last_hidden_state)[0], tokens])
+    settings = {
+        "architectures": ["Gemma3nForConditionalGeneration"],
+        "audio_config": config.to_dict(),
+        "text_config": {"hidden_size": COLS},
+    }
+    facts = {
+        "config": settings,
+        "processor": {k: v for k, v in json.loads(listen.to_json_string()).items()
+                      if k not in ("mel_filters", "window")},
+        "text": None,
+        "sound": SAMPLES,
+        "shapes": {k: list(v) for k, v in shapes.items()},
+        "frames": inputs["input_features"][0, ::40].tolist(),
+    }  # fmt: skip
+    return rows.numpy(), facts
+
+
 KINDS = {
     "gemma3n": gemma3n,
+    "gemma3n-audio": gemma3n_audio,
     "gemma4-audio": gemma4_audio,
     "kimi-k2.5": lambda: record(*kimi_k25()),
     "kimi-vl": lambda: record(*kimi_vl()),
@@ -287,13 +332,19 @@ def record(config, kind, published, back, inputs, processor, more):
     return rows.reshape(-1, rows.shape[-1]).numpy(), facts
 
 
-def main(path):
+def main(path, *names):
+    """Make all kinds, or those of `names` beside the others in the file."""
     arrays, facts = {}, {}
+    if names:
+        with np.load(path) as file:
+            facts = json.loads(file["facts"].tobytes())
+            arrays = {key: file[key] for key in file.files if key != "facts"}
     for name, make in KINDS.items():
-        arrays[name], facts[name] = make()
+        if name in names or not names:
+            arrays[name], facts[name] = make()
     whole = json.dumps(facts, separators=(",", ":")).encode()
     np.savez_compressed(path, facts=np.frombuffer(whole, np.uint8), **arrays)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:])

@@ -365,7 +365,7 @@ def test_a_tower_of_an_unknown_kind_does_not_hide_the_other(folder, tmp_path):
     unknown = {
         "vision.projection_dim": 64,
         "has_audio_encoder": True,
-        "audio.projector_type": "gemma3na",
+        "audio.projector_type": "qwen3a",
     }
     write_mmproj(tmp_path / "mmproj.gguf", {**GEMMA3, **unknown}, weights)
     with wb.load(tmp_path / "model.gguf", device="cpu", kv_dtype="f32") as loaded:

@@ -170,7 +170,7 @@ def test_a_folder_of_gemma3n_has_the_rows_of_timm(tmp_path, device):
     preprocessor.write_text(json.dumps({"size": size, "do_normalize": False}))
     (tmp_path / "model.safetensors").write_bytes(safetensors(weights))
     file = open_tower_folder(tmp_path)
-    assert known_kinds(file.config) == {"image": "gemma3nv"}
+    assert known_kinds(file.config) == {"audio": "gemma3na", "image": "gemma3nv"}
     with Backend(file, make_executor(device, BackendParams(exact=True))) as backend:
         backend.load()
         tower = tower_class(backend.config, "image", "gemma3nv")(backend)
@@ -221,6 +221,74 @@ def test_gemma4_hears_whole_windows_only(tmp_path):
         # Silence: the logarithm of the floor.
         frames = tower.prepare(np.zeros(400, np.float32)).arrays["frames"]
         assert np.allclose(frames, np.log(1e-3), atol=1e-6)
+
+
+def test_gemma3n_has_188_rows_and_the_end_of_any_sound(tmp_path):
+    facts, wanted = (part["gemma3n-audio"] for part in recorded())
+    tower, backend = open_recorded(tmp_path, recorded()[0], "gemma3n-audio", "cpu")
+    with backend:
+        # Windows of 513 samples in multiples of 128.
+        for samples, count in ((513, 1), (640, 1), (641, 2), (20_000, 123), (480_000, 2997)):
+            media = tower.prepare(sound(samples))
+            assert media.arrays["frames"].shape == (count, 128)
+            assert [*media.layout] == ["\n\n<start_of_audio>", Rows(189), "\n\n"]
+        for samples in (0, 512, 480_001):
+            with pytest.raises(MediaError, match=r"seconds, the model takes 0\.033 to 30"):
+                tower.prepare(sound(samples))
+        frames = tower.prepare(sound(20_000)).arrays["frames"]
+        assert np.allclose(frames[::40], np.array(facts["frames"]), rtol=0, atol=1e-6)
+        # Silence: the logarithm of the floor.
+        quiet = tower.prepare(np.zeros(1600, np.float32))
+        assert np.allclose(quiet.arrays["frames"], np.log(1e-5), atol=1e-6)
+        assert nmse(rows(tower, quiet)[1:], wanted[[8] * 187 + [188]]) < LIMIT
+
+
+def test_gemma3n_hears_by_llama_cpps_file(tmp_path):
+    tower, backend = open_recorded(tmp_path, recorded()[0], "gemma3n-audio", "cpu")
+    with backend:
+        weights = {name: each.numpy() for name, each in backend.weights.items()}
+    keys = {
+        "has_vision_encoder": False, "has_audio_encoder": True,
+        "audio.projector_type": "gemma3na", "audio.projection_dim": 24,
+        "audio.embedding_length": 32, "audio.feed_forward_length": 128, "audio.block_count": 2,
+        "audio.attention.head_count": 2, "audio.attention.layer_norm_epsilon": 1e-5,
+        "audio.num_mel_bins": 128,
+    }  # fmt: skip
+    names = {
+        "a.blk.1.per_dim_scale",
+        "a.blk.0.linear_pos.weight",
+        "a.blk.1.layer_pre_norm.weight",
+        "a.conv1d.1.norm.weight",
+        "a.pre_encode.out.weight",
+        "mm.a.hard_emb_norm.weight",
+    }
+    assert names <= {*weights}
+    tower, backend = open_tower(write_mmproj(tmp_path / "mmproj.gguf", keys, weights), "cpu")
+    with backend:
+        found = rows(tower, tower.prepare(sound(20_000)))
+    assert nmse(found, recorded()[1]["gemma3n-audio"]) < LIMIT
+    wrong = {**weights, "a.conv1d.1.weight": np.zeros((4, 128, 3, 5), np.float32)}
+    path = write_mmproj(tmp_path / "wrong.gguf", keys, wrong)
+    with pytest.raises(ModelError, match=r"a\.conv1d\.1\.weight is \(4, 128, 3, 5\), needs"):
+        open_tower(path, "cpu")
+
+
+@pytest.mark.parametrize(
+    ("place", "name", "value"),
+    [
+        ("audio_config", "conf_reduction_factor", 2),
+        ("audio_config", "gradient_clipping", 1.0),
+        ("config", "audio_soft_tokens_per_image", 100),
+        ("processor", "mel_floor", 0.1),
+    ],
+)
+def test_gemma3n_refuses_another_conformer(tmp_path, place, name, value):
+    facts = json.loads(json.dumps({"other": recorded()[0]["gemma3n-audio"]}))
+    own = facts["other"]
+    (own["config"] if place == "config" else own["config"][place] if place in own["config"]
+     else own[place])[name] = value  # fmt: skip
+    with pytest.raises(ModelError, match=rf"'{name}' is {value}, needs"):
+        open_recorded(tmp_path, facts, "other", "cpu")
 
 
 # Names that llama.cpp's converter gives MiniCPM-V's weights; it swaps the two last matrices.

@@ -275,7 +275,7 @@ def projector_kinds(config: Config) -> dict[str, str]:
 def known_kinds(config: Config) -> dict[str, str]:
     """Return the kinds of `projector_kinds` that are registered; all of them if none is.
 
-    Gemma 3n's files, for example, have a tower for sound that is unknown, and one for pictures.
+    Qwen3-Omni's files, for example, have a tower for sound that is unknown, and one for pictures.
 
     Raises
     ------

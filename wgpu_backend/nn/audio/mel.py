@@ -1,4 +1,4 @@
-"""The log-mel spectrograms that Whisper and Gemma 4 read.
+"""The log-mel spectrograms that Whisper and Gemma 3n and 4 read.
 
 Radford et al. 2022, "Robust Speech Recognition via Large-Scale Weak Supervision", §2.2: 80 bands
 (128 since version 3) of windows of 25 ms every 10 ms. The mel scale is
@@ -87,14 +87,23 @@ def log_mel(samples: NDArray[np.float32], bands: int) -> NDArray[np.float32]:
 _SHORT = 320
 _BINS = 512
 _FLOOR = 1e-3
+# Gemma 3n: windows of 32 ms, and a filter before them that raises high frequencies.
+_LONG = 512
+_FINE_BINS = 1024
+_LOW_FLOOR = 1e-5
+_EMPHASIS = 0.97
+_RANGE_OF_SPEECH = (125.0, 7600.0)
+_PIECE = 128
 
 
 @cache
-def _plain_filters(bands: int) -> NDArray[np.float64]:
-    """Return triangular filters of equal height: (1 + _BINS // 2, bands), from 0 to 8 kHz."""
-    most = 2595 * math.log10(1 + RATE / 2 / 700)
-    edges = _plain_mel_to_hertz(np.linspace(0, most, bands + 2))
-    frequencies = np.linspace(0, RATE / 2, 1 + _BINS // 2)[:, None]
+def _plain_filters(
+    bands: int, bins: int = _BINS, hertz: tuple[float, float] = (0.0, RATE / 2)
+) -> NDArray[np.float64]:
+    """Return triangular filters of equal height between two frequencies: (1 + bins // 2, bands)."""
+    least, most = (2595 * math.log10(1 + each / 700) for each in hertz)
+    edges = _plain_mel_to_hertz(np.linspace(least, most, bands + 2))
+    frequencies = np.linspace(0, RATE / 2, 1 + bins // 2)[:, None]
     low, centre, high = edges[:-2], edges[1:-1], edges[2:]
     rising, falling = (frequencies - low) / (centre - low), (high - frequencies) / (high - centre)
     return np.clip(np.minimum(rising, falling), 0, None)
@@ -126,4 +135,34 @@ def log_magnitudes(samples: NDArray[np.float32], bands: int) -> NDArray[np.float
         values = frames[at : at + _TOGETHER] * window.astype(np.float32)
         magnitudes = np.abs(np.fft.rfft(values.astype(np.float64), _BINS))
         out[at : at + _TOGETHER] = np.log(magnitudes @ _plain_filters(bands) + _FLOOR)
+    return out
+
+
+def log_emphasised(samples: NDArray[np.float32], bands: int) -> NDArray[np.float32]:
+    """Return the logarithms of a sound's mel magnitudes, as Gemma 3n reads them: (frames, bands).
+
+    Zeros make the sound a multiple of 128 samples. Windows that end after it are left out.
+
+    Parameters
+    ----------
+    samples : (samples,), f32
+        At 16 kHz, from -1 to 1.
+    """
+    padded = np.pad(samples, (0, -len(samples) % _PIECE))
+    if len(padded) <= _LONG:
+        return np.empty((0, bands), np.float32)
+    # The published code also reads, and drops, one sample after each window.
+    frames = np.lib.stride_tricks.sliding_window_view(padded, _LONG + 1)[::HOP, :_LONG]
+    # All of this is in f32 in the published code. Quiet bands beside loud ones would differ.
+    turns = 2 * np.pi * np.arange(_LONG, dtype=np.float32) / _LONG
+    window = 0.5 * (1 - np.cos(turns))
+    filters = _plain_filters(bands, _FINE_BINS, _RANGE_OF_SPEECH)
+    out = np.empty((len(frames), bands), np.float32)
+    for at in range(0, len(frames), _TOGETHER):
+        part = frames[at : at + _TOGETHER]
+        # The first sample of a window has none before it.
+        first = part[:, :1] * (1 - _EMPHASIS)
+        values = np.concatenate([first, part[:, 1:] - _EMPHASIS * part[:, :-1]], 1) * window
+        magnitudes = np.abs(np.fft.rfft(values, _FINE_BINS))
+        out[at : at + _TOGETHER] = np.log(np.maximum(magnitudes @ filters, _LOW_FLOOR))
     return out
