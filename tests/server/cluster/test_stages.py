@@ -355,6 +355,45 @@ def test_a_stage_whose_run_is_not_waited_for_is_looked_after(ends):
         link.check()
 
 
+@pytest.fixture(params=["as here", "as macOS", "as Windows"])
+def system(request, monkeypatch):
+    """What `select` has: only Linux tells an end from data, and Windows does not poll."""
+    if request.param != "as here":
+        monkeypatch.delattr("select.POLLRDHUP", raising=False)
+    if request.param == "as Windows":
+        monkeypatch.delattr("select.poll", raising=False)
+
+
+def timed_wait(link, seconds):
+    begun = time.monotonic()
+    link.wait_for_end(seconds)
+    return time.monotonic() - begun
+
+
+@pytest.mark.usefixtures("system")
+@pytest.mark.parametrize("data", [False, True])
+def test_an_end_is_noticed_at_once_and_data_are_left_for_others(ends, data):
+    link, far = ends
+    call = link.begin({"do": "run"})
+    if data:
+        far.sendall(encode_message({"type": "answer"}))
+    # Whoever waits for it does not get less of it.
+    assert timed_wait(link, 0.3) >= 0.3
+    if data:
+        assert link.wait(call)[0] == {"type": "answer"}
+    threading.Timer(0.1, far.shutdown, [socket.SHUT_WR]).start()
+    assert timed_wait(link, PATIENCE) < PATIENCE / 2
+
+
+@pytest.mark.usefixtures("system")
+def test_a_wait_for_an_end_ends_when_the_link_is_closed(ends):
+    link, _ = ends
+    threading.Timer(0.1, link.close).start()
+    assert timed_wait(link, PATIENCE) < PATIENCE / 2
+    # One that was closed before is not waited for.
+    assert timed_wait(link, PATIENCE) < PATIENCE / 2
+
+
 def test_a_stage_that_takes_no_data_is_lost(ends):
     link, _ = ends
     with pytest.raises(DeviceLost, match=r"it has taken no data for 0\.3 s"):

@@ -217,17 +217,28 @@ class StageLink:
         What is there to read does not matter, it may be for another thread.
         """
         ended = getattr(select, "POLLRDHUP", 0)
-        if not ended:
-            # Not on this system; `check` notices it then.
-            time.sleep(seconds)
-            return
-        waiting = select.poll()
         try:
-            waiting.register(self._socket, ended)
-            waiting.poll(1000 * seconds)
+            if ended:
+                waiting = select.poll()
+                waiting.register(self._socket, ended)
+                waiting.poll(1000 * seconds)
+            else:
+                self._look_for_end(time.monotonic() + seconds)
         except (OSError, ValueError):
             # The connection was closed here.
             return
+
+    def _look_for_end(self, until: float) -> None:
+        """Do the same where the system does not tell an end from data, as macOS and Windows."""
+        while (left := until - time.monotonic()) > 0:
+            readable, _, _ = select.select([self._socket], [], [], left)
+            # Only the end can be read without a byte. `recv` would wait for a beat if the thread
+            # that the data are for took them meanwhile.
+            with suppress(TimeoutError):
+                if readable and not self._socket.recv(1, socket.MSG_PEEK):
+                    return
+            if readable:
+                time.sleep(min(left, PAUSE_SECONDS))
 
     def _require(self) -> None:
         if self.error is not None:
