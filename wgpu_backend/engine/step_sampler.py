@@ -45,7 +45,9 @@ from wgpu_backend.ops.sampling.host import (
 )
 from wgpu_backend.ops.sampling.host.candidates import Candidates
 from wgpu_backend.ops.sampling.host.plan import HOST
+from wgpu_backend.ops.sampling.masking import mask_logits
 from wgpu_backend.ops.sampling.sampling import reference, resolve_tokens, sample_into
+from wgpu_backend.text.grammar import mask_words
 
 SAMPLING, HISTORY, DRAWS = "sampling_params", "sampling_history", "sampling_draws"
 # A slot outside every state: the token is not written.
@@ -87,6 +89,13 @@ def build(context: Context, logits: Tensor, plan: Plan, token_slots: Tensor) -> 
     return cast("Tensor", chosen)
 
 
+def apply_masks(context: Context, logits: Tensor) -> Tensor:
+    """Add the op that rules out tokens, (rows, vocab), by masks that are an input."""
+    rows, vocabulary = logits.dim(0), logits.dim(1)
+    given = context.input(MASK, (rows, mask_words(vocabulary)), U32)
+    return cast("Tensor", mask_logits(logits, given))
+
+
 def check_tokens(tokens: Array) -> list[int]:
     """Convert tokens that the device chose, and check them.
 
@@ -114,7 +123,7 @@ NEUTRAL = make_sampling_params(SamplingOptions(temperature=0.0, repeat_last_n=0)
 
 # Tokens in flight at most: each has a slot of its own.
 MOST_AHEAD = 8
-PICKED, KEPT = "picked_rows", "kept_rows"
+PICKED, KEPT, MASK = "picked_rows", "kept_rows", "token_mask"
 GREEDY = Plan("greedy", 1, 0)
 
 
@@ -136,6 +145,8 @@ class NextTokens:
         State for logits that wait for masks.
     keeps : bool
         Whether `kept` is set; part of the comparison in its place.
+    masks : bool
+        Whether tokens are chosen under masks; the kept logits and those read back are not masked.
     """
 
     plan: Plan
@@ -144,13 +155,15 @@ class NextTokens:
     token_slots: Tensor = field(compare=False)
     kept: Tensor | None = field(default=None, compare=False)
     keeps: bool = False
+    masks: bool = False
 
     def __call__(self, batch: Batch, hidden: Tensor) -> list[Tensor]:
         """Build the choice of tokens, which comes first, and the logits, which come last."""
         logits = self.model.logits(hidden)
         made: list[Tensor] = []
         if self.plan.kind != "host":
-            made.append(build(batch.context, logits, self.plan, self.token_slots))
+            allowed = apply_masks(batch.context, logits) if self.masks else logits
+            made.append(build(batch.context, allowed, self.plan, self.token_slots))
         if self.kept is not None:
             places = batch.context.input(KEPT, (logits.dim(0),), I32)
             # One value of the result is enough to have the write in the graph.

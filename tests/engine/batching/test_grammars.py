@@ -6,6 +6,7 @@ import re
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
+import numpy as np
 import pytest
 
 import wgpu_backend
@@ -13,8 +14,10 @@ from tests.patience import PATIENCE, until
 from tests.text.grammar.walks import fits, random_schema
 from wgpu_backend import Engine, Grammar, Request
 from wgpu_backend.engine.batching import completion, step
-from wgpu_backend.engine.batching.constrained import Masking
+from wgpu_backend.engine.batching.completion import Completion
+from wgpu_backend.engine.batching.constrained import Constrained, Masking
 from wgpu_backend.errors import GrammarError, OptionError
+from wgpu_backend.text.grammar import mask_words
 
 HOT = {"temperature": 2.0, "seed": 7, "top_k": 200, "top_p": 1.0}
 PENALISED = {**HOT, "repeat_penalty": 1.3, "frequency_penalty": 0.2}
@@ -158,6 +161,53 @@ def test_a_pass_ahead_of_a_mask_leaves_answers_as_they_are(deep, monkeypatch, to
         assert chosen == never
         assert [len(each) for each in chances] == [0, len(chosen[1][0]), 0, 0, 0, 0]
         assert any(undecided)
+
+
+def count_choices(patch):
+    """Return a list that gets an item for each choice that is submitted apart from its pass."""
+    found, choose = [], Constrained.choose
+
+    def counting(constrained, masks, inputs, plan):
+        found.append(plan)
+        return choose(constrained, masks, inputs, plan)
+
+    patch.setattr(Constrained, "choose", counting)
+    return found
+
+
+@pytest.mark.parametrize("together", [False, True])
+def test_a_wrong_guess_of_a_mask_leaves_answers_as_they_are(deep, monkeypatch, rng, together):
+    words = mask_words(deep.vocabulary)
+    guesses = {
+        "none": lambda _: None,
+        "random": lambda _: rng.integers(0, 1 << 32, words, np.uint32),
+        "newest": Completion.newest_mask.fget,
+    }
+    made, apart = {}, {}
+    for name, guess in guesses.items():
+        with monkeypatch.context() as patch:
+            patch.setattr(Completion, "newest_mask", property(guess))
+            if name != "newest":
+                # Nor is a mask made before the pass.
+                patch.setattr(Masking, "is_brief", False)
+            count = count_choices(patch)
+            made[name], _ = answers(deep, 2, patch, together=together)
+            apart[name] = len(count)
+    assert made["newest"] == made["none"]
+    assert made["random"] == made["none"]
+    if not together:  # chance decides which answers share a pass
+        assert apart["newest"] < apart["none"] == apart["random"]
+
+
+def test_a_long_text_is_chosen_within_its_passes(deep, monkeypatch):
+    """Its masks are equal, so only the first token, whose mask is not known, is chosen apart."""
+    apart = count_choices(monkeypatch)
+    with Engine(deep, prefix_cache=False) as engine:
+        text = Grammar.regex("[a-h ]{2000}")
+        asked = {"options": HOT, "max_tokens": 40, "ignore_eos": True}
+        made = [engine.complete("the", grammar=text, **asked) for _ in range(3)]
+        assert [each.result(PATIENCE).usage.completion_tokens for each in made] == [40] * 3
+    assert 1 <= len(apart) <= 3
 
 
 def test_a_grammar_keeps_pace_with_requests_without(deep):

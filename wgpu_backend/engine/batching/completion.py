@@ -32,6 +32,7 @@ from wgpu_backend.nn.kvcache.saving import Saved
 from wgpu_backend.ops.sampling.host import Breakers, Spelling, largest
 from wgpu_backend.ops.sampling.host.candidates import Candidates
 from wgpu_backend.text.grammar import Matcher, apply_mask
+from wgpu_backend.text.grammar.masks import Mask
 from wgpu_backend.text.tokenizer import Tokenizer
 
 Outcome = Literal["finished", "cancelled", "failed"]
@@ -305,6 +306,11 @@ class Completion:
         assert self._matcher is not None
         self._masking = Masking(self._matcher, constrained)
         return self._masking
+
+    @property
+    def newest_mask(self) -> Mask | None:
+        """The last mask that was made; the next is often the same, as in a long text."""
+        return None if self._masking is None else self._masking.mask
 
     @property
     def pending(self) -> int:

@@ -1,13 +1,15 @@
-"""Grammar-constrained sampling on the device, once the masks are computed.
+"""Grammar-constrained sampling on the device, with masks that the host computes.
 
 Both the mask and the logits of a token depend on the token before it. So the host computes the mask
-while the device computes the logits, which wait in a state for a second, short graph::
+while the device computes the logits. A pass has to be submitted before its mask is known, so it
+chooses under a guess, the mask before it. In a long text nearly all masks are equal. The logits
+also wait in a state, where a second, short graph chooses again if the guess was wrong::
 
-    device    pass ──────────────────▶ logits in a state ─ mask, choose ─▶ token
-    host      mask of each such row ─▶ write ─────────────┘
+    device    pass, choose under the guess ─▶ token; logits in a state ┄ mask, choose ┄▶ token
+    host      mask of each such row ─ compare ─────────── write, if they differ ┄┘
 
-The next pass is submitted right after the choice. It reads the token on the device, so the device
-does not wait for the host, which reads the token and makes the next mask meanwhile.
+The next pass is submitted right after the comparison. It reads the token on the device, so the
+device does not wait for the host, which reads the token and makes the next mask meanwhile.
 """
 
 from __future__ import annotations
@@ -15,29 +17,29 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 import numpy as np
 
-from wgpu_backend.dtypes import F32, U32
+from wgpu_backend.dtypes import F32
 from wgpu_backend.engine.runner import Runner, TimedResult, bucket
-from wgpu_backend.engine.step_sampler import build
+from wgpu_backend.engine.step_sampler import MASK, apply_masks, build
 from wgpu_backend.errors import BackendError
 from wgpu_backend.graph.spec import Spec
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.executor import Array, Recorded, write_inputs
 from wgpu_backend.ml.tensor import Tensor, leaf
 from wgpu_backend.ops.sampling.host import Plan
-from wgpu_backend.ops.sampling.masking import mask_logits
 from wgpu_backend.text.grammar import Matcher, mask_words
 from wgpu_backend.text.grammar.masks import Mask
 
-MASK = "token_mask"
 # Row index for rows without a grammar: their logits are not written to the state.
 NOWHERE = -1
 MOST_THREADS = 4
 # Seconds of a mask that is worth a thread.
 _QUICK = 5e-4
+# Seconds of a mask that takes less time than a submit.
+_BRIEF = 1e-4
 
 
 class Late(NamedTuple):
@@ -72,6 +74,16 @@ class Masking:
         slow = matcher.seconds > _QUICK
         self._future = constrained.threads.submit(matcher.mask) if slow else None
 
+    @property
+    def is_brief(self) -> bool:
+        """Return whether it takes less time than a submit, if it takes as long as the last one."""
+        return 0 < self._matcher.seconds < _BRIEF
+
+    @property
+    def mask(self) -> Mask | None:
+        """The mask, if it was made."""
+        return None if isinstance(self._made, BackendError) else self._made
+
     def wait(self) -> Mask | BackendError:
         """Return the mask, or the error if it could not be made."""
         if self._made is None:
@@ -80,6 +92,15 @@ class Masking:
             except BackendError as error:
                 self._made = error
         return self._made
+
+
+def mask_input(masks: Sequence[Mask | None], rows: int, vocabulary: int) -> Array:
+    """Return masks as the input of `rows` rows, which rules out nothing where there is none."""
+    found = np.full((rows, mask_words(vocabulary)), 0xFFFF_FFFF, np.uint32)
+    for row, mask in zip(found, masks, strict=False):
+        if mask is not None:
+            row[:] = mask
+    return found
 
 
 class Constrained:
@@ -91,11 +112,13 @@ class Constrained:
     ----------
     slots : int
         Most rows with a grammar at once.
+    vocabulary : int
+        Number of logits.
     """
 
     def __init__(self, runner: Runner, slots: int, vocabulary: int) -> None:
         self._runner = runner
-        self._vocabulary = vocabulary
+        self.vocabulary = vocabulary
         self._slots = slots
         self._executor = runner.model.backend.executor
         self._logits: Tensor | None = None
@@ -106,7 +129,7 @@ class Constrained:
     def logits(self) -> Tensor:
         """State for the logits of passes, a row each: (slots, vocabulary), f32."""
         if self._logits is None:
-            spec = Spec.dense((bucket(self._slots), self._vocabulary), F32)
+            spec = Spec.dense((bucket(self._slots), self.vocabulary), F32)
             self._logits = leaf(spec, self._executor.state(spec, "logits that wait for masks"))
         return self._logits
 
@@ -136,20 +159,16 @@ class Constrained:
             Token slots with the chosen tokens.
         """
         rows = bucket(len(masks))
-        found = np.full((rows, mask_words(self._vocabulary)), 0xFFFF_FFFF, np.uint32)
-        for row, mask in zip(found, masks, strict=False):
-            if mask is not None:
-                row[:] = mask
+        given = mask_input(masks, rows, self.vocabulary)
         recorded = self._record(rows, plan)
-        write_inputs(recorded.turns[0], {**inputs, MASK: found})
+        write_inputs(recorded.turns[0], {**inputs, MASK: given})
         return TimedResult(recorded.replay(), self._runner.clock)
 
     def _record(self, rows: int, plan: Plan) -> Recorded:
         key = rows, plan
         if key not in self._graphs:
             context = Context(self._executor)
-            mask = context.input(MASK, (rows, mask_words(self._vocabulary)), U32)
-            kept = cast("Tensor", mask_logits(self.logits[:rows], mask))
+            kept = apply_masks(context, self.logits[:rows])
             chosen = build(context, kept, plan, self._runner.token_slots)
             self._graphs[key] = Late(context, context.record(chosen))
         return self._graphs[key].recorded

@@ -10,13 +10,14 @@ import numpy as np
 
 from wgpu_backend.engine.batching.completion import Completion
 from wgpu_backend.engine.batching.constrained import NOWHERE as NO_ROW
-from wgpu_backend.engine.batching.constrained import Constrained, Masking
+from wgpu_backend.engine.batching.constrained import Constrained, Masking, mask_input
 from wgpu_backend.engine.media import NO_ROWS, RowKinds
 from wgpu_backend.engine.runner import NOTHING, SHORTEST, Head, Runner, TimedResult, bucket
 from wgpu_backend.engine.step_sampler import (
     DRAWS,
     HISTORY,
     KEPT,
+    MASK,
     NEUTRAL,
     NOWHERE,
     PICKED,
@@ -104,8 +105,9 @@ class Step:
 class Late:
     """The choice of tokens under grammars, whose logits wait on the device for masks.
 
-    A pass may be submitted before the token that a mask depends on was read. Its own tokens are
-    then chosen when that token is known, while the device computes the pass.
+    A pass may be submitted before the token that a mask depends on was read. It chooses its tokens
+    under guesses of the masks. While the device computes the pass, that token is read and the mask
+    made. Where the guess was wrong, the token is chosen again from the kept logits.
 
     Parameters
     ----------
@@ -113,6 +115,8 @@ class Late:
         Choices by row of the waiting logits.
     masks : dict of int to Masking
         Masks that are being made, by the `id()` of the completion.
+    used : mapping of int to Mask
+        Masks under which the pass itself chooses tokens, by the `id()` of the completion.
     wrong : dict of int to BackendError
         Errors of masks that could not be made, by the `id()` of the completion.
     dropped : set of int
@@ -124,12 +128,39 @@ class Late:
 
     rows: Sequence[Completion]
     masks: dict[int, Masking]
+    used: Mapping[int, Mask]
     wrong: dict[int, BackendError] = field(default_factory=dict[int, BackendError])
     dropped: set[int] = field(default_factory=set[int])
     result: TimedResult | None = None
 
+    @classmethod
+    def begin(
+        cls, chosen: Sequence[Completion], rows: Sequence[Completion], constrained: Constrained
+    ) -> Late:
+        """Begin the masks that depend on known tokens, and guess those of the rows.
+
+        Parameters
+        ----------
+        chosen : sequence of Completion
+            Choices that get a token from the pass.
+        rows : sequence of Completion
+            Those of them whose token the device chooses under a grammar.
+        """
+        guesses = {id(each): each.newest_mask for each in rows}
+        known = [each for each in chosen if each.constrained and not each.ahead]
+        masks = {id(each): each.begin_mask(constrained) for each in known}
+        for key, masking in masks.items():
+            # Made now, the mask costs less than a second submit.
+            if key in guesses and masking.is_brief:
+                masking.wait()
+                guesses[key] = masking.mask
+        return cls(rows, masks, {key: mask for key, mask in guesses.items() if mask is not None})
+
     def decide(self, constrained: Constrained) -> None:
-        """Make the masks and submit the choice; does nothing if it was submitted."""
+        """Make the masks, and choose again what the pass chose under others.
+
+        Does nothing if that was done.
+        """
         if not any(each.is_undecided for each in self.rows):
             return
         for each in self.rows:
@@ -140,9 +171,10 @@ class Late:
                 self.masks[id(each)] = each.begin_mask(constrained)
         found = self.wait_masks()
         wanted = [(row, e) for row, e in enumerate(self.rows) if id(e) not in self.dropped]
-        if wanted:
+        missed = [(row, e) for row, e in wanted if self._is_missed(id(e), found)]
+        if missed:
             plan = _merge_plans(list(enumerate(self.rows)))
-            given = [(row, _make_inputs(each)) for row, each in wanted]
+            given = [(row, _make_inputs(each)) for row, each in missed]
             inputs = choice_inputs(given, plan, bucket(len(self.rows)))
             # Rows without a mask are unmasked, and their tokens are not used.
             masks = [found.get(id(each)) for each in self.rows]
@@ -150,6 +182,13 @@ class Late:
         for _, each in wanted:
             each.sampler.advance()
             each.is_undecided = False
+
+    def _is_missed(self, key: int, found: Mapping[int, Mask]) -> bool:
+        """Return whether the pass has not chosen a completion's token under its mask."""
+        if key not in found:
+            return False
+        used = self.used.get(key)
+        return used is None or not np.array_equal(used, found[key])
 
     def wait_masks(self) -> dict[int, Mask]:
         """Wait for the masks that were begun, and note the errors of those that failed."""
@@ -199,8 +238,8 @@ def submit(
     """
     works = [_work(each, tokens) for each, tokens in planned]
     shape = shape or runner.shape_of(works, count)
-    rows = _Rows.of(planned, works)
-    late = rows.begin_late(constrained)
+    rows = _Rows.of(planned, works, constrained)
+    late = rows.late
     head = rows.head(runner, constrained, together)
     batch = runner.batched_submit(head, count, shape)
     readers = [each for each, _ in planned if each.request.progress and each.pending_prompt]
@@ -211,7 +250,7 @@ def submit(
             if read:
                 works = [_work(each, tokens) for each, tokens in planned]
             try:
-                batch.add(works, rows.inputs(shape.outputs))
+                batch.add(works, rows.inputs(shape.outputs, constrained.vocabulary))
             except CacheFull:
                 if not read:
                     raise
@@ -253,29 +292,34 @@ class _Rows:
     ----------
     chosen : list of (int, Completion)
         Choices that get a token, and the first of their rows.
-    free : list of (int, Completion)
-        Those of them whose token the pass itself chooses.
-    late : list of (int, Completion)
-        Those whose token is chosen on the device once a mask is known.
+    own : list of (int, Completion)
+        Those of them whose token the pass itself chooses, if their guessed masks are right.
+    kept : list of int
+        Rows whose logits wait for masks.
+    late : Late
+        The choice of tokens whose masks were not guessed rightly.
     picked : list of int
         Rows whose logits are read back.
     places : mapping of int to slice
         Rows in the returned logits, by index in `chosen`.
     judged : list of (Completion, int, slice)
         See `Step`.
+    plan : Plan
+        Sampling plan that covers `own`.
     """
 
     chosen: list[tuple[int, Completion]]
-    free: list[tuple[int, Completion]]
-    late: list[tuple[int, Completion]]
+    own: list[tuple[int, Completion]]
+    kept: list[int]
+    late: Late
     picked: list[int]
     places: Mapping[int, slice]
     judged: list[Judged]
     plan: Plan
 
     @classmethod
-    def of(cls, planned: Planned, works: Sequence[Work]) -> _Rows:
-        """Assign the rows of a pass."""
+    def of(cls, planned: Planned, works: Sequence[Work], constrained: Constrained) -> _Rows:
+        """Assign the rows of a pass, and begin the masks that depend on known tokens."""
         ends = list(accumulate(len(work.outputs) for work in works))
         chosen = [
             (end - 1 - len(each.guessed), each)
@@ -283,47 +327,54 @@ class _Rows:
             if _ends(each, count)
         ]
         on_device = [(row, each) for row, each in chosen if not each.sampler.on_host]
-        late = [(row, each) for row, each in on_device if each.constrained]
-        free = [(row, each) for row, each in on_device if not each.constrained]
+        waiting = [(row, each) for row, each in on_device if each.constrained]
+        late = Late.begin([each for _, each in chosen], [each for _, each in waiting], constrained)
+        own = [(r, each) for r, each in on_device if not each.constrained or id(each) in late.used]
         picked, places = _pick_rows(chosen)
         judged = _pick_judged(planned, ends, picked)
-        return cls(chosen, free, late, picked, places, judged, _merge_plans(free))
-
-    def begin_late(self, constrained: Constrained) -> Late:
-        """Begin the masks that depend on known tokens."""
-        known = [each for _, each in self.chosen if each.constrained and not each.ahead]
-        masks = {id(each): each.begin_mask(constrained) for each in known}
-        return Late([each for _, each in self.late], masks)
+        kept = [row for row, _ in waiting]
+        return cls(chosen, own, kept, late, picked, places, judged, _merge_plans(own))
 
     def head(self, runner: Runner, constrained: Constrained, together: int) -> Head:
         """Return the head of the pass."""
         # A part of a prompt that is not its end needs no logits, which saves the largest matrix.
         if not self.chosen and not self.picked:
             return NOTHING
-        kept = constrained.logits if self.late else None
+        kept = constrained.logits if self.kept else None
         count = bucket(len(self.picked)) if self.picked else 0
         build = NextTokens(
-            self.plan, count, runner.model, runner.token_slots, kept, bool(self.late)
+            self.plan,
+            count,
+            runner.model,
+            runner.token_slots,
+            kept,
+            keeps=bool(self.kept),
+            masks=bool(self.late.used),
         )
         return Head("next tokens", build, together)
 
-    def inputs(self, outputs: int) -> dict[str, Array]:
+    def inputs(self, outputs: int, vocabulary: int) -> dict[str, Array]:
         """Return the inputs of the head, for `outputs` rows."""
         extra: dict[str, Array] = {}
-        if self.free:
-            given = [(row, _make_inputs(each)) for row, each in self.free]
+        if self.own:
+            given = [(row, _make_inputs(each)) for row, each in self.own]
             extra = choice_inputs(given, self.plan, outputs)
         if self.picked and outputs > 1:
             extra[PICKED] = np.zeros(bucket(len(self.picked)), np.int32)
             extra[PICKED][: len(self.picked)] = self.picked
-        if self.late:
+        if self.kept:
             extra[KEPT] = np.full(outputs, NO_ROW, np.int32)
-            extra[KEPT][[row for row, _ in self.late]] = range(len(self.late))
+            extra[KEPT][self.kept] = range(len(self.kept))
+        if self.late.used:
+            masks: list[Mask | None] = [None] * outputs
+            for row, each in zip(self.kept, self.late.rows, strict=True):
+                masks[row] = self.late.used.get(id(each))
+            extra[MASK] = mask_input(masks, outputs, vocabulary)
         return extra
 
     def advance(self) -> None:
         """Count the tokens of the pass as in flight."""
-        late = {id(each) for _, each in self.late}
+        late = {id(each) for each in self.late.rows}
         for _, each in self.chosen:
             if id(each) in late:
                 each.is_undecided = True
