@@ -39,6 +39,11 @@ BOUNDS = [
     {"exclusiveMaximum": -12.5},
     {"minimum": 0.125, "maximum": 7.5, "multipleOf": 0.125},
     {"minimum": -1.5, "maximum": 2.25, "multipleOf": 0.25},
+    {"exclusiveMinimum": 2, "maximum": 2.01, "multipleOf": 0.01},
+    {"minimum": 0.07, "exclusiveMaximum": 0.08, "multipleOf": 0.01},
+    {"exclusiveMinimum": -0.03, "maximum": 0.5, "multipleOf": 0.03},
+    {"minimum": -7.5, "maximum": 3.25, "multipleOf": 0.7},
+    {"exclusiveMinimum": -7.5, "multipleOf": 1.5},
     {"minimum": 1.5, "exclusiveMinimum": 1.5, "maximum": 2, "exclusiveMaximum": 2.5},
 ]
 
@@ -97,6 +102,7 @@ OBJECTS = [
      [{"x": 1}], [{"X": 1}]),
     ({"propertyNames": {"pattern": "^a"}, "properties": {"ab": WHOLE}}, [{"ab": 1}], [{"ac": 1}]),
     ({"propertyNames": False}, [{}], [{"x": 1}]),
+    ({"propertyNames": {"minLength": 1}, "properties": {}}, [{"x": 1}], [{"": 1}]),
     ({"propertyNames": {}}, [{"x": 1}], []),
     ({"properties": {"a": WHOLE}, "unevaluatedProperties": False}, [{"a": 1}], [{"b": 1}]),
     ({"properties": {"a": WHOLE}, "unevaluatedProperties": WHOLE},
@@ -221,14 +227,22 @@ def test_an_alternative_that_is_a_reference_excludes_the_names_of_the_others():
 
 
 @pytest.mark.parametrize("wrong", [5, "x", [], None, [{}]])
-@pytest.mark.parametrize("name", ["properties", "patternProperties", "propertyNames", "anyOf"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "properties", "patternProperties", "propertyNames", "anyOf", "allOf", "enum", "required",
+        "multipleOf", "minimum", "type", "$ref", "pattern", "items", "prefixItems", "$defs",
+        "format", "additionalProperties", "unevaluatedProperties", "oneOf", "const",
+    ],
+)  # fmt: skip
 def test_words_of_wrong_types_do_not_end_the_translation(name, wrong):
     parts = [{"properties": {"a": WHOLE}, "required": ["a", 5]}, {"anyOf": [{name: wrong}, 5]}]
     names = {"propertyNames": {"minLength": wrong}}
     for more in ({}, {"unevaluatedProperties": False}, {"required": ["a"], **names}):
         schema = {"allOf": parts, "properties": {"b": WHOLE}, **more, name: wrong}
-        with suppress(GrammarError):
-            assert Grammar.json_schema(schema).source()
+        for each in (schema, {"minimum": 0.5, "multipleOf": 0.25, name: wrong}):
+            with suppress(GrammarError):
+                assert Grammar.json_schema(each).source()
 
 
 def test_a_format_that_is_unknown_is_ignored_with_one_warning(caplog):

@@ -137,7 +137,10 @@ class _SchemaPreparer:
         is_told = "unevaluatedProperties" in given
         if id(given) in self._closed:
             return self._closed[id(given)]
-        if id(given) in self._parts or not (joined or is_told or _has_properties(given)):
+        # An empty `properties` says nothing next to a rule of names.
+        is_open = "propertyNames" in given and not _names(given)
+        own = _has_properties(given) and not is_open
+        if id(given) in self._parts or not (joined or is_told or own):
             return {}
         parts = [given, *self._siblings(given)] if joined or is_told else [given]
         if is_told:
@@ -255,8 +258,7 @@ def _warn_unknown_format(name: str) -> None:
 
 def _require_exact(schema: Json) -> None:
     """Refuse integers that the compiler would write with other digits: it reads them as doubles."""
-    values = [*cast("list[Any]", schema.get("enum") or ()), schema.get("const")]
-    for value in _numbers(values):
+    for value in _numbers([schema.get("enum"), schema.get("const")]):
         try:
             is_exact = int(float(value)) == value
         except OverflowError:
@@ -313,6 +315,9 @@ def _allowed_names(schema: Any) -> tuple[list[str] | None, str | None]:  # noqa:
 def _replace_bounds(given: Json, found: Json) -> Json:
     """Replace decimal bounds by schemas that the compiler handles correctly."""
     ranges, multiples = number_ranges(given), number_multiples(given)
+    if ranges and "multipleOf" in given:
+        ranges, multiples = _divide(ranges, given["multipleOf"], multiples), None
+        found = {name: value for name, value in found.items() if name != "multipleOf"}
     gone = (*(BOUNDS if ranges else ()), *(("multipleOf",) if multiples else ()))
     kept = {name: value for name, value in found.items() if name not in gone}
     for choice in filter(None, (ranges, multiples)):
@@ -382,6 +387,8 @@ _MOST_PLACES = 12
 _LARGEST = 10**9
 # Decimal places after an excluded bound that may end in zeros.
 _NEAR = 8
+# Multiples in a range that are listed.
+_FEW = 3
 
 
 class _End(NamedTuple):
@@ -443,6 +450,37 @@ def number_multiples(schema: Mapping[str, Any]) -> list[Json] | None:
         {"multipleOf": _json(Decimal(lcm(whole, 10**fewer)).scaleb(-places))}
         for fewer in range(places + 1)
     ]
+
+
+def _divide(parts: list[Json], step: Any, choices: list[Json] | None) -> list[Json]:  # noqa: ANN401
+    """Keep ranges to multiples of `step`, which `choices` describe if its decimals need it.
+
+    The compiler divides in doubles and so finds no multiple in some ranges that have one: 2.01 by
+    0.01. Ranges with few multiples are therefore replaced by these.
+    """
+    if isinstance(step, bool) or not isinstance(step, int | float) or not 0 < step < _LARGEST:
+        return [{**part, "multipleOf": step} for part in parts]
+    unit, found = Decimal(repr(step)), list[Json]()
+    for part in parts:
+        least, over, most, under = (_decimal(part.get(name)) for name in BOUNDS)
+        low, high = over if least is None else least, under if most is None else most
+        if low is None or high is None:
+            found.append(part | ({"anyOf": choices} if choices else {"multipleOf": step}))
+            continue
+        first = (low / unit).to_integral_value("ROUND_FLOOR" if least is None else "ROUND_CEILING")
+        last = (high / unit).to_integral_value("ROUND_CEILING" if most is None else "ROUND_FLOOR")
+        numbers = range(int(first) + (least is None), int(last) + (most is not None))
+        if len(numbers) > _FEW:
+            found.append(part | ({"anyOf": choices} if choices else {"multipleOf": step}))
+            continue
+        values = [_json(unit * number) for number in numbers]
+        found += [{"type": "number", "minimum": v, "maximum": v} for v in values]
+    # Without any, the compiler says so.
+    return found or [{**part, "multipleOf": step} for part in parts]
+
+
+def _decimal(value: Any) -> Decimal | None:  # noqa: ANN401
+    return None if value is None else Decimal(repr(value))
 
 
 def _parts(low: _End | None, high: _End | None) -> Iterator[Json]:
