@@ -1,13 +1,15 @@
-"""DeepSeek V2 and V3, GLM 4.7 Flash, Youtu, Kimi K2, Mistral Small 4, GigaChat 3.
+"""DeepSeek V2, V3 and OCR, GLM 4.7 Flash, Youtu, Kimi K2, Mistral Small 4, GigaChat 3.
 
 DeepSeek-AI 2024, "DeepSeek-V2", §2, and "DeepSeek-V3 Technical Report", §2.1: latent attention, and
 experts, some of them shared, after a few dense layers. V2 weighs experts by a softmax; V3 uses a
-sigmoid, a bias for the choice, and groups of experts. Mistral scales queries by their position.
+sigmoid, a bias for the choice, and groups of experts. Mistral scales queries by their position. The
+language model of DeepSeek-OCR has V2's experts and plain attention.
 """
 
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 from wgpu_backend import nn
@@ -79,3 +81,22 @@ class Mistral4(DeepSeek2):
     def magnitude(self) -> float:
         """Return the factor of rotated values."""
         return self.stretch(1.0) / self.stretch(self.multiplier)
+
+
+@architecture("deepseek2-ocr")
+class DeepSeekOcr(Decoder):
+    """The language model of DeepSeek-OCR."""
+
+    def layer(self, config: nn.LayerConfig) -> nn.DecoderLayer:
+        """Build Llama's layer, with experts after the first layers."""
+        attention = nn.SelfAttention(config, self.rope)
+        routing = nn.Routing.from_config(config, normalised=False)
+        mlp = nn.MLP(config) if config.precedes_experts else nn.Experts(config, routing=routing)
+        return nn.Layer(config, attention, mlp)
+
+    def make_rope(self, **changes: Any) -> nn.Rotary:  # noqa: ANN401
+        """Make a rotation of whole heads; files say that it is of none, the size for latents."""
+        heads = self.config.uint("attention.head_count", at_least=1)
+        head = self.config.uint("attention.key_length", self.width // heads)
+        base = self.config.float("rope.freq_base", 10000.0)
+        return nn.Rotary(replace(nn.RopeOptions(head, base), **changes))

@@ -399,7 +399,7 @@ def find_family(settings: Settings) -> Family:
     names = settings.texts("architectures")
     known = families()
     # Models of several modes have the language model's settings in a section of their own.
-    inner = settings.section("text_config")
+    inner = settings.section("text_config" if "text_config" in settings else "language_config")
     if "MiniCPMV" in names:
         names = [_MINICPM_CLASSES.get(str(settings.value("version")), "MiniCPMV")]
     if set(names) & _WRAPPERS:

@@ -1,4 +1,7 @@
-"""DeepSeek V2 and V3, Moonlight: latent attention, and experts after a few dense layers."""
+"""DeepSeek V2, V3 and OCR, Moonlight: experts after a few dense layers, and latent attention.
+
+DeepSeek-OCR's language model has plain attention.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ from wgpu_backend.files.huggingface.families.llama import (
     expert_keys,
     is_before_end,
 )
-from wgpu_backend.files.huggingface.family import Family, family, make_names
+from wgpu_backend.files.huggingface.family import Family, family, head_size, make_names
 from wgpu_backend.files.huggingface.rope import rope_kind, stretch, yarn_magnitude
 from wgpu_backend.files.huggingface.settings import Settings
 from wgpu_backend.files.huggingface.transforms import slice_rows, split_matrices, transpose
@@ -146,3 +149,31 @@ class DeepSeek3(DeepSeek2):
         "n_group": 8,
         "topk_group": 4,
     }
+
+
+@family("DeepseekOCRForCausalLM")
+class DeepSeekOcr(Family):
+    """The language model of DeepSeek-OCR: experts of DeepSeek V2, and plain attention."""
+
+    architecture = "deepseek2-ocr"
+    defaults: ClassVar[Mapping[str, object]] = {"rms_norm_eps": 1e-6}
+    needed: ClassVar[Mapping[str, object]] = {
+        "use_mla": False, "moe_layer_freq": 1, "topk_method": "greedy",
+    }  # fmt: skip
+    # Sizes of latents are zero, and the heads that are switched on or off are the published ones.
+    harmless = (
+        "candidate_resolutions", "global_view_pos", "tile_tag", "language_config", "vision_config",
+        "projector_config", "lm_head", "rm_head", "qk_nope_head_dim", "qk_rope_head_dim",
+        "v_head_dim", "kv_lora_rank", "q_lora_rank",
+    )  # fmt: skip
+    useless = r"^model\.(sam_model|projector|view_seperator)"
+    names = make_names(ENDS, ATTENTION, MLP, EXPERTS, SHARED)
+
+    def keys(self) -> dict[str, Value]:
+        """Return the vocabulary's size, the size of heads and the routing."""
+        s = self.settings
+        return {
+            "vocab_size": s.uint("vocab_size"),
+            "rope.dimension_count": head_size(s),
+            **expert_keys(s, "softmax"),
+        }
