@@ -112,7 +112,8 @@ def tower_part(file: GGUFFile, text: Config | None = None, *, owns: bool = True)
 
 
 def _is_patch(name: str) -> bool:
-    return name.startswith(("v.patch_embd.weight", "mm.patch_merger.weight"))
+    own = ("v.patch_embd.weight", "v.sam.patch_embd.weight", "mm.patch_merger.weight")
+    return name.startswith(own)
 
 
 def _matrix(shape: tuple[int, ...]) -> tuple[int, ...]:

@@ -5,6 +5,8 @@ Resizing is linear along each axis: two small matrices of weights, which the hos
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -45,11 +47,43 @@ def triangle_weights(side: int, count: int) -> F32s:
 
     They are those of PyTorch's ``interpolate`` without aligned corners, in f32.
     """
+    return _smooth_weights(side, count, lambda x: np.maximum(1 - x, np.float32(0)))
+
+
+def smooth_cubic_weights(side: int, count: int) -> F32s:
+    """Return weights of cubic convolution with antialiasing: (count, side).
+
+    They are those of PyTorch's ``interpolate`` without aligned corners, in f32: Keys 1981 with a =
+    -1/2, unlike those without antialiasing.
+    """
+
+    def weigh(x: F32s) -> F32s:
+        near, far = (1.5 * x - 2.5) * x * x + 1, ((-0.5 * x + 2.5) * x - 4) * x + 2
+        return np.where(x < 1, near, np.where(x < 2, far, 0)).astype(np.float32)
+
+    return _smooth_weights(side, count, weigh)
+
+
+def _smooth_weights(side: int, count: int, weigh: Callable[[F32s], F32s]) -> F32s:
+    """Return normalised weights by distances, which are in units of the wider spacing."""
     scale = np.float32(side) / np.float32(count)
     centres = (np.arange(count, dtype=np.float32) + np.float32(0.5)) * scale - np.float32(0.5)
     apart = np.abs(np.arange(side, dtype=np.float32) - centres[:, None])
-    weights = np.maximum(1 - apart / max(scale, np.float32(1)), np.float32(0))
+    weights = weigh((apart / max(scale, np.float32(1))).astype(np.float32))
     return weights / weights.sum(1, keepdims=True)
+
+
+def linear_weights(side: int, count: int) -> F32s:
+    """Return weights of linear interpolation without antialiasing: (count, side).
+
+    They are those of PyTorch's ``interpolate`` without aligned corners, in f32. Places outside the
+    table have the value at its border.
+    """
+    scale = np.float32(side) / np.float32(count)
+    places = (np.arange(count, dtype=np.float32) + np.float32(0.5)) * scale - np.float32(0.5)
+    places = np.clip(places, 0, side - 1)
+    apart = np.abs(np.arange(side, dtype=np.float32) - places[:, None])
+    return np.maximum(1 - apart, np.float32(0))
 
 
 def cubic_weights(side: int, count: int) -> F32s:

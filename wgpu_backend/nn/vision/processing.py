@@ -130,8 +130,25 @@ def pad(picture: Bytes, size: Size, *, centred: bool = False) -> Bytes:
     return _place(picture, size, top, left)
 
 
-def _place(picture: Bytes, size: Size, top: int, left: int) -> Bytes:
-    made = np.zeros((*size, 3), np.uint8)
+def fit_square(picture: Bytes, edge: int, colour: tuple[int, int, int]) -> Bytes:
+    """Resize a picture to fit a square, centred on a colour, as Pillow's ``ImageOps.pad`` does.
+
+    Halves are rounded to even.
+    """
+    height, width = picture.shape[:2]
+    size = edge, edge
+    if width > height:
+        size = max(round(height / width * edge), 1), edge
+    elif height > width:
+        size = edge, max(round(width / height * edge), 1)
+    top, left = (round((edge - side) * 0.5) for side in size)
+    return _place(resize(picture, *size), (edge, edge), top, left, colour)
+
+
+def _place(
+    picture: Bytes, size: Size, top: int, left: int, colour: tuple[int, int, int] = (0, 0, 0)
+) -> Bytes:
+    made = np.full((*size, 3), colour, np.uint8)
     made[top : top + picture.shape[0], left : left + picture.shape[1]] = picture
     return made
 
