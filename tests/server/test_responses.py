@@ -39,9 +39,14 @@ def streamed(client, **more):
                 assert event["output_index"] == len(items)
                 open_.add(event["item"]["id"])
                 texts[event["item"]["id"]] = ""
-            case "output_text.delta" | "reasoning_text.delta" | "function_call_arguments.delta":
+            case (
+                "output_text.delta"
+                | "reasoning_text.delta"
+                | "reasoning_summary_text.delta"
+                | "function_call_arguments.delta"
+            ):
                 texts[event["item_id"]] += event["delta"]
-            case "output_text.done" | "reasoning_text.done":
+            case "output_text.done" | "reasoning_text.done" | "reasoning_summary_text.done":
                 assert texts[event["item_id"]] == event["text"]
             case "function_call_arguments.done":
                 assert texts[event["item_id"]] == event["arguments"]
@@ -96,6 +101,48 @@ def test_reasoning(client, ask):
     assert contents(found)[0] == {"type": "reasoning", "summary": [], "content": [thought]}
     assert contents(found)[1]["content"][0]["text"] == "Yes"
     assert found["usage"]["output_tokens_details"]["reasoning_tokens"] == 2
+
+
+@pytest.mark.parametrize("ask", [asked, streamed])
+@pytest.mark.parametrize("name", ["summary", "generate_summary"])
+def test_reasoning_is_the_summary_that_a_client_asks_for(client, ask, name):
+    found = ask(client, reasoning={"effort": "low", name: "auto"})
+    thought = {"type": "summary_text", "text": "hm"}
+    assert contents(found)[0] == {"type": "reasoning", "summary": [thought]}
+    assert contents(found)[1]["content"][0]["text"] == "Yes"
+    assert found["reasoning"] == {"effort": "low", "summary": "auto"}
+    assert found["usage"]["output_tokens_details"]["reasoning_tokens"] == 2
+    plain = ask(client, reasoning={"effort": "low", name: "none"})
+    assert contents(plain)[0]["content"] == [{"type": "reasoning_text", "text": "hm"}]
+
+
+def test_events_of_a_summary_name_its_part(client):
+    body = {**ASKED, "reasoning": {"effort": "low", "summary": "auto"}, "stream": True}
+    events = named_events(client.post("/v1/responses", json=body))
+    found = [event for event in events if "reasoning_summary" in event["type"]]
+    kinds = [event["type"].removeprefix("response.reasoning_summary_") for event in found]
+    assert kinds == ["part.added", "text.delta", "text.done", "part.done"]
+    assert {event["summary_index"] for event in found} == {0}
+    assert all("content_index" not in event for event in found)
+    assert [e["part"]["text"] for e in found if "part" in e] == ["", "hm"]
+
+
+def test_a_summary_is_read_as_the_reasoning_that_it_was(client):
+    user = {"role": "user", "content": "Hi"}
+    answer, more = {"role": "assistant", "content": "Yes"}, {"role": "user", "content": "Why?"}
+
+    def count(**thought):
+        said = [user, {"type": "reasoning", **thought}, answer, more]
+        return asked(client, input=said)["usage"]["input_tokens"]
+
+    content = [{"type": "reasoning_text", "text": "hm"}]
+    summary = [{"type": "summary_text", "text": "hm"}]
+    assert count(summary=summary) == count(summary=[], content=content) > count(summary=[])
+
+
+def test_an_empty_text_loads_the_model_as_for_clients_of_lm_studio(client):
+    found = asked(client, input="", max_output_tokens=1)
+    assert (found["status"], found["usage"]["output_tokens"]) == ("incomplete", 1)
 
 
 def test_items_are_read(client):

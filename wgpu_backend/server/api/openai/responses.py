@@ -47,7 +47,8 @@ _FORM = {
     **schema.refuse_fields("no templates of prompts are kept here", "prompt"),
     **schema.refuse_fields("no pictures are made here", "image"),
     "model": schema.MODEL_OR_OWN,
-    "input": Field((str, list), "a text, or items of a conversation", required=True),
+    # LM Studio's clients load a model with an empty text.
+    "input": Field((str, list), "a text, or items of a conversation", required=True, empty=True),
     "instructions": Field((str,), "a system message before the input"),
     "max_output_tokens": Field((int,), "most tokens of the answer", least=1),
     "temperature": Field((float,), "default 1", least=0),
@@ -71,11 +72,21 @@ _FORM = {
     "store": Field((bool,), "false: the response cannot be continued by its id"),
     "conversation": Field((str, dict), "is refused: none is kept"),
 }  # fmt: skip
-_REASONING = {"effort": schema.TEXT, **schema.ignore_fields("summary", "generate_summary")}
+_SUMMARY = Field((str,), "auto: return the reasoning as its summary, as Ollama always does")
+_REASONING = {"effort": schema.TEXT, "summary": _SUMMARY, "generate_summary": _SUMMARY}
 _TEXT = {"format": schema.OBJECT, "verbosity": Field((str,), "accepted, and returned")}
 _LIKELY = "message.output_text.logprobs"
 _NO_CONVERSATION = "none is kept here, send its items or a previous_response_id"
-_EVENTS = {"output_text": "response.output_text", "reasoning_text": "response.reasoning_text"}
+# The field of an item that parts of a type are in, and the events of the text and of the part.
+_PLACES = {
+    "output_text": ("content", "response.output_text", "response.content_part"),
+    "reasoning_text": ("content", "response.reasoning_text", "response.content_part"),
+    "summary_text": (
+        "summary",
+        "response.reasoning_summary_text",
+        "response.reasoning_summary_part",
+    ),
+}
 ChatMessage = dict[str, Any]
 _TEXTS = ("input_text", "output_text", "text", "reasoning_text", "summary_text")
 # Templates do not know the role developer.
@@ -131,6 +142,10 @@ class _ResponseRequest:
     conversation: list[Item]
     kept: KeptResponses | None
 
+    def begin_items(self) -> Items:
+        """Return the items of a new answer: none yet."""
+        return Items(self.spaces, is_summarised=self.echoed["reasoning"]["summary"] is not None)
+
     def head(self) -> dict[str, Any]:
         """Return an empty response."""
         return {
@@ -148,7 +163,7 @@ class _ResponseRequest:
 
 
 def _echo_fields(fields: Fields) -> dict[str, Any]:
-    reasoning = Fields(fields.get("reasoning", dict) or {}, _REASONING, "reasoning.")
+    reasoning = _read_reasoning(fields)
     temperature, top_p = fields.get("temperature", float), fields.get("top_p", float)
     return {
         "instructions": fields.get("instructions", str),
@@ -158,7 +173,10 @@ def _echo_fields(fields: Fields) -> dict[str, Any]:
         "tools": fields.objects("tools"),
         "tool_choice": fields.get("tool_choice", str, dict) or "auto",
         "parallel_tool_calls": fields.switch("parallel_tool_calls", default=True),
-        "reasoning": {"effort": reasoning.get("effort", str), "summary": None},
+        "reasoning": {
+            "effort": reasoning.get("effort", str),
+            "summary": _read_summary(reasoning),
+        },
         "text": _echo_text(fields),
         "truncation": fields.text("truncation", "disabled"),
         "top_logprobs": fields.get("top_logprobs", int) or 0,
@@ -167,6 +185,16 @@ def _echo_fields(fields: Fields) -> dict[str, Any]:
         "background": False,
         "metadata": fields.get("metadata", dict) or {},
     }
+
+
+def _read_reasoning(fields: Fields) -> Fields:
+    return Fields(fields.get("reasoning", dict) or {}, _REASONING, "reasoning.")
+
+
+def _read_summary(reasoning: Fields) -> str | None:
+    """Return which summary of the reasoning a request asks for, by the field's old name as well."""
+    found = reasoning.text("summary") or reasoning.text("generate_summary")
+    return None if found in ("", "none") else found
 
 
 def _echo_text(fields: Fields) -> dict[str, Any]:
@@ -201,11 +229,11 @@ def _make_request(
     text = Fields(fields.get("text", dict) or {}, _TEXT, "text.")
     given = [_convert_tool(tool) for tool in select_client_tools(spaces.tools)]
     tools, must_call = choose_tools(fields.get("tool_choice", str, dict), given)
-    reasoning = Fields(fields.get("reasoning", dict) or {}, _REASONING, "reasoning.")
+    reasoning = _read_reasoning(fields)
     effort = reasoning.text("effort") or None
     messages = read_messages(fields, conversation)
     # After the messages, so that an item's own mistake is reported first.
-    if not fields.get("input", str, list):
+    if fields.get("input", str, list) == []:
         raise RequestError(400, "input: needs at least one item")
     completion_request = CompletionRequest(
         messages,
@@ -271,7 +299,7 @@ async def _answer(state: State, asked: _ResponseRequest) -> dict[str, Any]:
     async with state.using(asked.name) as loaded:
         answer, items, finish = (
             await begin_completion(loaded, asked.request),
-            Items(asked.spaces),
+            asked.begin_items(),
             None,
         )
         async for output in answer:
@@ -308,7 +336,7 @@ async def _make_events(
 ) -> AsyncGenerator[dict[str, Any]]:
     began = False
     async with state.using(asked.name) as loaded:
-        answer, items = await begin_completion(loaded, asked.request), Items(asked.spaces)
+        answer, items = await begin_completion(loaded, asked.request), asked.begin_items()
         async for output in answer:
             # Not earlier: a request that fails before it has output gets an HTTP status.
             for kind in () if began else ("response.created", "response.in_progress"):
@@ -392,9 +420,18 @@ def join_name(space: str, name: str) -> str:
 
 @dataclass(slots=True)
 class Items:
-    """The items of an answer: finished ones, and the open one."""
+    """The items of an answer: finished ones, and the open one.
+
+    Parameters
+    ----------
+    spaces : Namespaces
+        Of the request's tools.
+    is_summarised : bool
+        Reasoning is the summary of its item; otherwise the content, as in llama-server and vLLM.
+    """
 
     spaces: Namespaces = field(default_factory=Namespaces)
+    is_summarised: bool = False
     done: list[Item] = field(default_factory=list[Item])
     thought: str = ""
     _open: Item | None = None
@@ -420,7 +457,8 @@ class Items:
             return self._add_text("message", "output_text", part.text)
         if isinstance(part, Thinking):
             self.thought += part.text
-            return self._add_text("reasoning", "reasoning_text", part.text)
+            inner = "summary_text" if self.is_summarised else "reasoning_text"
+            return self._add_text("reasoning", inner, part.text)
         self._likely = []
         return [*self.close(), *self._add_call(part.name, dump_arguments(part.arguments))]
 
@@ -433,25 +471,28 @@ class Items:
             events += [*self.close(), *self._begin_item(kind, inner)]
         assert self._open is not None
         likely = self._take_logprobs(text)
-        part: Item = self._open["content"][0]
+        name, event, _ = _PLACES[inner]
+        part: Item = self._open[name][0]
         part["text"] += text
         more: Item = {"logprobs": likely} if inner == "output_text" else {}
         part |= {name: [*part[name], *values] for name, values in more.items()}
-        return [*events, self._make_event(f"{_EVENTS[inner]}.delta", delta=text, **more)]
+        return [*events, self._make_event(inner, f"{event}.delta", delta=text, **more)]
 
     def _begin_item(self, kind: str, inner: str) -> list[Item]:
-        item: Item = {"id": _make_id(kind), "type": kind, "status": "in_progress", "content": []}
+        name, _, event = _PLACES[inner]
+        item: Item = {"id": _make_id(kind), "type": kind, "status": "in_progress", name: []}
         item |= {"role": "assistant"} if kind == "message" else {"summary": []}
         part: Item = {"type": inner, "text": ""}
         if inner == "output_text":
             part |= {"annotations": [], "logprobs": []}
-        self._open = {**item, "content": [part]}
+        self._open = {**item, name: [part]}
         began = {"type": "response.output_item.added", "output_index": len(self.done), "item": item}
-        return [began, self._make_event("response.content_part.added", part=dict(part))]
+        return [began, self._make_event(inner, f"{event}.added", part=dict(part))]
 
-    def _make_event(self, kind: str, **more: Any) -> Item:  # noqa: ANN401
+    def _make_event(self, inner: str, kind: str, **more: Any) -> Item:  # noqa: ANN401
         assert self._open is not None
-        where = {"item_id": self._open["id"], "output_index": len(self.done), "content_index": 0}
+        index = f"{_PLACES[inner][0]}_index"
+        where = {"item_id": self._open["id"], "output_index": len(self.done), index: 0}
         return {"type": kind, **where, **more}
 
     def _add_call(self, name: str, arguments: str) -> list[Item]:
@@ -475,12 +516,12 @@ class Items:
         item = self._open
         if item is None:
             return []
-        [part] = item["content"]
-        item["status"] = status
+        [part] = item.get("content") or item["summary"]
+        item["status"], (_, text_event, part_event) = status, _PLACES[part["type"]]
         more: Item = {"logprobs": part["logprobs"]} if part["type"] == "output_text" else {}
         events = [
-            self._make_event(f"{_EVENTS[part['type']]}.done", text=part["text"], **more),
-            self._make_event("response.content_part.done", part=part),
+            self._make_event(part["type"], f"{text_event}.done", text=part["text"], **more),
+            self._make_event(part["type"], f"{part_event}.done", part=part),
             {"type": "response.output_item.done", "output_index": len(self.done), "item": item},
         ]
         self.done.append(item)
