@@ -1,6 +1,7 @@
 """Anthropic's routes."""
 
 import re
+from datetime import datetime
 
 import pytest
 
@@ -154,6 +155,23 @@ def test_official_fields_without_a_value_are_taken(client):
     empty = dict.fromkeys(("thread", "container", "fallbacks", "context_management"))
     more = {"mcp_servers": [], "speed": "standard", "diagnostics": {}, "user_profile_id": "u"}
     assert asked(client, **empty, **more)["stop_reason"] == "end_turn"
+
+
+def test_models_have_this_apis_fields_for_its_clients(client):
+    head = {"anthropic-version": "2023-06-01"}
+    listed = client.get("/v1/models", headers=head).json()
+    plain = client.get("/v1/models").json()["data"]
+    names = [model["id"] for model in plain]
+    assert (listed["first_id"], listed["last_id"]) == (names[0], names[-1])
+    assert listed["has_more"] is False
+    for model, other in zip(listed["data"], plain, strict=True):
+        assert (model["type"], model["id"], model["display_name"]) == ("model", *[other["id"]] * 2)
+        made = datetime.fromisoformat(model["created_at"])
+        assert made.timestamp() == other["created"]
+        assert "type" not in other
+    one = client.get("/v1/models/actor", headers=head).json()
+    assert (one["type"], one["id"]) == ("model", "actor")
+    assert "type" not in client.get("/v1/models/actor").json()
 
 
 def test_a_path_that_there_is_not_is_told_in_this_apis_words(client):

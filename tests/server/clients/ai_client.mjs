@@ -48,6 +48,14 @@ await tryAll({
     const streamed = streamText({ ...asked, onError: ({ error }) => { throw error; } });
     equal(await streamed.text, "It is cold.");
   }),
+  async thinking() {
+    const asked = { effort: "low", summary: "auto" };
+    const openai = { forceReasoning: true, reasoningEffort: "low", reasoningSummary: "auto" };
+    for (const [name, given] of Object.entries({ responses: { openai }, ollama: { ollama: { think: true } } })) {
+      const { reasoningText, text } = await generateText({ model: models[name]("actor"), ...fixed, providerOptions: given });
+      equal([reasoningText, text], ["hm", "Yes"]);
+    }
+  },
   schema: () => each(async (model) => {
     const output = Output.object({ schema: z.object({ warm: z.boolean() }) });
     const found = await generateText({ model: model("tale"), output, ...fixed });

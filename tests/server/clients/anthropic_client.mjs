@@ -40,6 +40,12 @@ await tryAll({
     equal(await client.messages.stream(looked).finalText(), "Red.");
     await refused(() => client.messages.create({ ...looked, model: "tale" }), 400);
   },
+  async models() {
+    const listed = [];
+    for await (const model of client.models.list()) listed.push([model.type, model.id]);
+    equal(listed.some(([type, id]) => type === "model" && id === "tale:latest"), true);
+    equal((await client.models.retrieve("tale")).type, "model");
+  },
   async cancel() {
     const events = client.messages.stream({ ...asked, model: "tale", max_tokens: 400 });
     for await (const _ of events) break;

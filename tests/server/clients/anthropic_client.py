@@ -75,6 +75,12 @@ def count_tokens():
     assert found.input_tokens == usage.input_tokens + usage.cache_read_input_tokens
 
 
+def models():
+    found = {model.id: model for model in client.models.list()}
+    assert found["tale:latest"].type == "model"
+    assert client.models.retrieve("tale").created_at == found["tale:latest"].created_at
+
+
 def pictures():
     source = {"type": "base64", "media_type": "image/png", "data": encoded_picture("blue")}
     blocks = [{"type": "image", "source": source}, {"type": "text", "text": "Which colour?"}]
@@ -111,4 +117,4 @@ def errors():
 
 if __name__ == "__main__":
     try_all([chat, stream, tools, streamed_tools, forced_tools, schema, thinking, count_tokens,
-             pictures, cancel, errors])  # fmt: skip
+             models, pictures, cancel, errors])  # fmt: skip

@@ -68,7 +68,7 @@ def server(tmp_path_factory):
         "judge": a_reranker(folder / "judge.gguf"),
         "claude": _caller(folder / "claude.gguf", BASH, 1 << 15),
         "codex": _caller(folder / "codex.gguf", EXEC, 1 << 15),
-        "narrow": _caller(folder / "narrow.gguf", "", 6000),
+        "narrow": _caller(folder / "narrow.gguf", "", 7000),
     }
     for name, path in models.items():
         create(store, ModelName.parse(name), Modelfile(str(path)), folder)

@@ -8,6 +8,7 @@ import time
 import uuid
 from collections import Counter, defaultdict
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Sequence
+from datetime import UTC, datetime
 from functools import partial
 from itertools import accumulate
 from pathlib import Path
@@ -51,6 +52,8 @@ from wgpu_backend.text.tokenizer.pieces import Detokenizer
 _MakeRequests = Callable[[Loaded], Sequence[CompletionRequest]]
 """A function that makes the completion requests for a model: one for each prompt."""
 _Columns = dict[str, list[Any]]
+# Anthropic's clients send it with every request; their list of models has the same path.
+_ANTHROPIC = "anthropic-version"
 
 
 def endpoints(state: State) -> list[Endpoint]:
@@ -87,11 +90,15 @@ def endpoints(state: State) -> list[Endpoint]:
         name = state.get_model_name(fields)
         return JSONResponse({"object": "list", "model": name, "data": data, "usage": usage})
 
-    async def models(_: Request, __: Fields) -> Response:
+    async def models(request: Request, _: Fields) -> Response:
         data = await run_in_threadpool(
             _list_own_model if state.settings.any_name else _list_models, state
         )
         listed = [_describe_for_llama_server(each) for each in data]
+        if _ANTHROPIC in request.headers:
+            data = [{**each, **_describe_for_anthropic(each)} for each in data]
+            ends = {"first_id": data[0]["id"], "last_id": data[-1]["id"]} if data else {}
+            return JSONResponse({"object": "list", "data": data, "has_more": False, **ends})
         return JSONResponse({"object": "list", "data": data, "models": listed})
 
     async def model(request: Request, _: Fields) -> Response:
@@ -99,7 +106,8 @@ def endpoints(state: State) -> list[Endpoint]:
         if name in state.image_queue:
             return JSONResponse(_describe_pipeline(name, state.image_queue.models().get(name, 0)))
         found = await run_in_threadpool(lambda: _describe_stored(state.find(name)))
-        return JSONResponse({**found, "id": name})
+        extra = _describe_for_anthropic(found) if _ANTHROPIC in request.headers else {}
+        return JSONResponse({**found, **extra, "id": name})
 
     sse = "text/event-stream"
     return [
@@ -178,6 +186,12 @@ def _describe_for_llama_server(model: dict[str, Any]) -> dict[str, Any]:
         "tags": model.get("tags", []),
         "capabilities": [*can, "multimodal"] if reads else can,
     }
+
+
+def _describe_for_anthropic(model: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields that Anthropic's list of models has in place of OpenAI's."""
+    made = datetime.fromtimestamp(model["created"], UTC).isoformat().replace("+00:00", "Z")
+    return {"type": "model", "display_name": model["id"], "created_at": made}
 
 
 def _encode_vector(vector: list[float], encoding: str) -> object:
