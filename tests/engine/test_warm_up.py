@@ -2,10 +2,12 @@
 
 import threading
 
+import numpy as np
 import pytest
 
 import wgpu_backend
 from tests.builders import tiny_model
+from tests.engine.test_pictures import write_tower
 from wgpu_backend.device.adapters import Devices
 from wgpu_backend.dtypes import F16
 from wgpu_backend.engine import loading
@@ -39,6 +41,30 @@ def test_a_loaded_model_compiles_nothing_more(path):
         for options in (SamplingOptions(seed=1), SamplingOptions(temperature=0.0)):
             assert len(list(model.tokens(PROMPT, options, num_predict=3))) <= 3
         assert counters.pipelines == before > 0
+
+
+def test_a_named_tower_compiles_nothing_more_for_the_first_picture(tiny, tmp_path):
+    mmproj = write_tower(tmp_path / "tower.gguf")
+    red = np.full((40, 30, 3), (250, 10, 10), np.uint8)
+    made = []
+    for each in (mmproj, None):
+        with wgpu_backend.load(tiny, num_ctx=256, mmproj=each) as model:
+            if each is None:
+                # As if the file were found when the picture comes.
+                model.towers._mmproj = mmproj
+            counters = model.backend.executor.device.counters
+            before = counters.pipelines
+            prompt = model._raw_prompt("the", [red])
+            assert model.towers.encode(prompt.placed[0]).shape == (4, 64)
+            made.append(counters.pipelines - before)
+    assert made[0] == 0 < made[1]
+
+
+def test_a_tower_that_is_damaged_is_told_by_the_load_alone(tiny, tmp_path):
+    mmproj = write_tower(tmp_path / "tower.gguf", width=32)
+    with pytest.raises(ModelError, match="its rows have 32 columns"):
+        wgpu_backend.load(tiny, num_ctx=256, mmproj=mmproj)
+    assert not [t for t in threading.enumerate() if "compiler" in t.name]
 
 
 @pytest.fixture

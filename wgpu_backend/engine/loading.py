@@ -14,6 +14,8 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from pathlib import Path
 
+import numpy as np
+
 from wgpu_backend.device.device import Device
 from wgpu_backend.device.interrupts import deliver, held, wait_until
 from wgpu_backend.device.wgsl.module import Shader
@@ -25,7 +27,10 @@ from wgpu_backend.engine.placing import DeviceChoice, place_model
 from wgpu_backend.engine.runner import CHUNK, HIDDEN, LONG_CHUNK, SHORTEST, Head, Runner
 from wgpu_backend.engine.sessions import MOST_SESSIONS as MOST_PARALLEL
 from wgpu_backend.engine.step_sampler import StepSampler
+from wgpu_backend.engine.towers import Graphs
 from wgpu_backend.errors import DTypeError, ModelError, OptionError
+from wgpu_backend.files.gguf.reader import GGUFFile
+from wgpu_backend.files.tower_files import open_tower
 from wgpu_backend.graph.capabilities import DeviceInfo, Profile
 from wgpu_backend.ml.backend import (
     Backend,
@@ -42,6 +47,7 @@ from wgpu_backend.ml.wgpu.dry_run import make_dry_run
 from wgpu_backend.ml.wgpu.executor import WgpuExecutor
 from wgpu_backend.nn.batch import BatchShape
 from wgpu_backend.nn.model import Model, model_class
+from wgpu_backend.nn.tower import known_kinds, tower_class
 from wgpu_backend.ops.sampling.host import SamplingOptions
 from wgpu_backend.ops.sampling.host.options import whole_number
 
@@ -145,8 +151,9 @@ def load(
     adapters, control_vectors, control_layers
         See `LanguageModel.set_adapters` and `LanguageModel.set_control_vectors`.
     mmproj : str, Path or None
-        File or folder of the model's tower for pictures or sound. None to look in the model's own
-        file or folder, then for an ``mmproj*.gguf`` in its folder, when the first picture comes.
+        File or folder of the model's tower for pictures or sound, which is loaded, and its kernels
+        compiled, with the model. None to look in the model's own file or folder, then for an
+        ``mmproj*.gguf`` in its folder, when the first picture comes.
     openers : mapping of str to callable, or None
         Functions that open devices of other machines, by their ids in `placement`.
 
@@ -265,7 +272,7 @@ def _load_model(
             f"{backend.file.path}: {backend.config.architecture!r} takes sounds and writes their "
             "text; use `wgpu-backend transcribe`, or wgpu_backend.engine.speech.load"
         )
-    with warm_up(backend, kind, dtype):
+    with warm_up(backend, kind, dtype, mmproj):
         backend.load(progress, cancelled, fused_weights=kind.fused_weights)
     return LanguageModel(backend, num_ctx, dtype, num_parallel, mmproj)
 
@@ -328,10 +335,14 @@ _LOG = logging.getLogger("wgpu_backend.engine")
 THREADS = 2
 # A decode step, and prompt lengths that select different kernels, besides the longest.
 TOKENS = (1, 16, 64, CHUNK)
+# A picture's side, and a sound's samples at 16 kHz: other sizes need few other kernels.
+SIDE, SAMPLES = 512, 80_000
 
 
 @contextmanager
-def warm_up(backend: Backend, kind: type[Model], kv_dtype: DType) -> Generator[None]:
+def warm_up(
+    backend: Backend, kind: type[Model], kv_dtype: DType, mmproj: Path | None = None
+) -> Generator[None]:
     """Compile a model's pipelines while the block runs; they are ready when it ends.
 
     Parameters
@@ -340,6 +351,8 @@ def warm_up(backend: Backend, kind: type[Model], kv_dtype: DType) -> Generator[N
         The backend whose weights the block loads.
     kv_dtype : DType
         Type of the cache.
+    mmproj : Path or None
+        File or folder of towers whose pipelines are compiled, too.
     """
     executor = backend.executor
     each = executor.children if isinstance(executor, PlacedExecutor) else (executor,)
@@ -357,10 +370,15 @@ def warm_up(backend: Backend, kind: type[Model], kv_dtype: DType) -> Generator[N
 
         dry_run = make_dry_run(executor, compile_shader)
         recorded = pool.submit(_try, _warm, backend, kind, kv_dtype, dry_run)
+        dry_runs = [recorded]
+        if mmproj is not None:
+            # One of its own: the model's forgets the bytes of weights at its end.
+            own = make_dry_run(executor, compile_shader)
+            dry_runs.append(pool.submit(_try, _warm_towers, backend.file, mmproj, own))
         try:
             yield
-            # The dry run first: while it runs it adds kernels to the list.
-            for under_way in ([recorded], kernels):
+            # The dry runs first: while they run they add kernels to the list.
+            for under_way in (dry_runs, kernels):
                 wait_until(lambda pause, some=under_way: not wait(some, pause).not_done)
         except BaseException:
             # Kernels in the queue are dropped. Those being compiled cannot be stopped: the end of
@@ -389,3 +407,22 @@ def _warm(backend: Backend, kind: type[Model], kv_dtype: DType, dry_run: Executo
         runner.recorded(BatchShape(tokens, outputs, 1, SHORTEST), head)
     runner.close()
     dry_run.close()
+
+
+def _warm_towers(text: GGUFFile, mmproj: Path, dry_run: Executor) -> None:
+    """Record the graphs of towers for a picture and for a sound."""
+    samples = {
+        "image": np.zeros((SIDE, SIDE, 3), np.uint8),
+        "audio": np.zeros(SAMPLES, np.float32),
+    }
+    file = open_tower(text, mmproj)
+    assert file is not None
+    with file:
+        draft = Backend(file, dry_run)
+        draft.load()
+        for modality, kind in known_kinds(file.config).items():
+            tower = tower_class(file.config, modality, kind)(draft)
+            graphs = Graphs(tower)
+            graphs.begin(tower.prepare(samples[modality]))
+            graphs.close()
+        dry_run.close()
