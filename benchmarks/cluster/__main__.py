@@ -4,9 +4,10 @@
 
     python -m benchmarks.cluster                     tables and the chart, some minutes
     python -m benchmarks.cluster --quick             small clusters alone
-    python -m benchmarks.cluster --calibrate         two workers here against the simulation
+    python -m benchmarks.cluster --profile FILE      with the passes of `cluster.profile`
+    python -m benchmarks.cluster --calibrate         two processes here against the simulation
 
-Stage times are those of Llama 3.1 8B in Q4_0 on an RTX 4090 as `gpu_costs.predict` has them; no
+Passes take what Llama 3.1 8B in Q4_0 on an RTX 4090 is predicted to take by `gpu_costs.predict`; no
 such card was measured.
 """
 
@@ -17,38 +18,45 @@ import json
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 
-from benchmarks.cluster.calibrate import calibrate
-from benchmarks.cluster.simulate import Costs, Counts, Setup, percentile, simulate
+from benchmarks.cluster import calibrate, groups
+from benchmarks.cluster.profile import Profile
+from benchmarks.cluster.simulate import Counts, Setup, percentile, simulate
 from benchmarks.plot import Series, lines, picture
+from wgpu_backend.engine.runner import LONG_CHUNK
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "benchmarks" / "results" / "cluster.md"
 CHART = ROOT / "benchmarks" / "results" / "cluster.svg"
 PREDICTIONS = ROOT / "wgpu_backend" / "cli" / "predictions.json"
 MODEL, FORMAT, CARD = "8b", "q4_0", "RTX 4090"
+MANY = 512  # rows of a prompt's predicted pass
 # Between two machines of one rack. The framed connection itself takes 14 µs on one machine.
 HOP = 0.0002
 DOLLARS_AN_HOUR = 0.5  # of a node with such a card: an assumption
-SHORT = {"seconds": 40.0, "warm": 25.0}
+SHORT = {"seconds": 40.0, "warm": 25.0, "alone": LONG_CHUNK}
 USERS = (1, 10, 100, 1_000, 10_000, 100_000)
 NODES = (1, 10, 100, 1_000)
 A_NODE = 30  # users of each node, in tables with a fixed load
 Table = list[list[str]]
 
 
-def predicted() -> Costs:
-    """Return the stage times of the model on the card, from predicted tokens per second.
+def predict() -> Profile:
+    """Return the times of passes of the model on the card, from predicted tokens per second.
 
-    A step reads all weights once, whatever the number of its sequences; what one more of them
-    costs is a prompt's token.
+    A pass reads all weights once, whatever its rows; each row more adds the same.
     """
     found = json.loads(PREDICTIONS.read_text("utf-8"))["predictions"]
     rate = {row[3]: row[4] for row in found if row[:3] == [MODEL, FORMAT, CARD]}
-    token = 1 / rate["pp512"]
-    source = f"`wgpu_backend/cli/predictions.json`: {rate['tg']:g} and {rate['pp512']:g} tokens/s"
-    return Costs(1 / rate["tg"] - token, token, token, HOP, source)
+    one, many = 1 / rate["tg"], MANY / rate["pp512"]
+    passes = {1: one, MANY: many}
+    source = (
+        f"Llama 3.1 8B in Q4_0 on {CARD}, predicted, not measured: "
+        f"`wgpu_backend/cli/predictions.json`: {rate['tg']:g} and {rate['pp512']:g} tokens/s"
+    )
+    return Profile(passes, passes, HOP, source)
 
 
 def row(name: Sequence[str], setup: Setup, counts: Counts) -> list[str]:
@@ -69,7 +77,7 @@ def row(name: Sequence[str], setup: Setup, counts: Counts) -> list[str]:
 HEADS = ["tokens/s", "p95 first, s", "p95 whole, s", "cached", "$ / million"]
 
 
-def by_users(costs: Costs, nodes: Sequence[int]) -> tuple[Table, list[Series], list[Series]]:
+def by_users(profile: Profile, nodes: Sequence[int]) -> tuple[Table, list[Series], list[Series]]:
     """Simulate every number of users up to a hundred for each node."""
     table: Table = [["nodes", "users", *HEADS]]
     rates: list[Series] = []
@@ -78,7 +86,7 @@ def by_users(costs: Costs, nodes: Sequence[int]) -> tuple[Table, list[Series], l
         points: list[tuple[int, Counts]] = []
         for users in (u for u in USERS if u <= 100 * count):
             setup = Setup(count, users, **SHORT)
-            counts = simulate(setup, costs)
+            counts = simulate(setup, profile)
             if counts.first:
                 points.append((users, counts))
             table.append(row([f"{count:,}", f"{users:,}"], setup, counts))
@@ -89,34 +97,34 @@ def by_users(costs: Costs, nodes: Sequence[int]) -> tuple[Table, list[Series], l
     return table, rates, waits
 
 
-def by_depth(costs: Costs, nodes: int) -> Table:
+def by_depth(profile: Profile, nodes: int) -> Table:
     """Simulate replicas against pipelines with the same nodes and users."""
     table: Table = [["replicas x depth", "users", *HEADS]]
     for users in (nodes, A_NODE * nodes, 2 * A_NODE * nodes):
         for depth in (1, 2, 4, 8):
-            setup = Setup(nodes, users, depth)
+            setup = Setup(nodes, users, depth, **SHORT)
             name = [f"{nodes // depth} x {depth}", f"{users:,}"]
-            table.append(row(name, setup, simulate(setup, costs)))
+            table.append(row(name, setup, simulate(setup, profile)))
     return table
 
 
-def by_routing(costs: Costs, nodes: int) -> Table:
+def by_routing(profile: Profile, nodes: int) -> Table:
     """Simulate prefix-aware against random routing."""
     table: Table = [["routing", "users", *HEADS]]
     for users in (10 * nodes, A_NODE * nodes, 2 * A_NODE * nodes):
         for routing in ("prefix", "random"):
-            setup = Setup(nodes, users, routing=routing)
-            table.append(row([routing, f"{users:,}"], setup, simulate(setup, costs)))
+            setup = Setup(nodes, users, routing=routing, alone=LONG_CHUNK)
+            table.append(row([routing, f"{users:,}"], setup, simulate(setup, profile)))
     return table
 
 
-def by_failures(costs: Costs, nodes: int) -> Table:
+def by_failures(profile: Profile, nodes: int) -> Table:
     """Simulate nodes that fail, once in an hour to once in a minute each."""
     table: Table = [["mean time to failure, s", "answered", "run again", "failed", *HEADS]]
-    base = Setup(nodes, A_NODE * nodes)
+    base = Setup(nodes, A_NODE * nodes, alone=LONG_CHUNK)
     for mtbf in (0.0, 3600.0, 600.0, 60.0):
         setup = replace(base, mtbf=mtbf)
-        counts = simulate(setup, costs)
+        counts = simulate(setup, profile)
         name = [f"{mtbf:,.0f}" if mtbf else "never"]
         name += [f"{each:,}" for each in (counts.answered, counts.retried, counts.failed)]
         table.append(row(name, setup, counts))
@@ -137,29 +145,32 @@ def main() -> None:
     )
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--calibrate", action="store_true")
+    parser.add_argument("--profile", type=Path, metavar="FILE", help="of `cluster.profile`")
     asked = parser.parse_args()
     if asked.calibrate:
-        print("\n".join(calibrate()))
+        for line in chain(calibrate.calibrate(), groups.run()):
+            print(line, flush=True)
         return
-    costs, nodes = predicted(), 4 if asked.quick else 16
-    table, rates, waits = by_users(costs, NODES[: 2 if asked.quick else None])
+    profile = Profile.read(asked.profile) if asked.profile else predict()
+    nodes = 4 if asked.quick else 16
+    table, rates, waits = by_users(profile, NODES[: 2 if asked.quick else None])
     text = [
         "# Simulated clusters",
         "",
         "Written by `python -m benchmarks.cluster`; [explained in docs](../../docs/scaling.md).",
         "",
-        f"Llama 3.1 8B in Q4_0 on {CARD}, predicted, not measured: {costs.source}.",
+        f"{profile.source}.",
         "",
         "![Throughput and wait by users](cluster.svg)",
     ]
     for title, made in (
         ("Nodes and users", table),
-        (f"Replicas against pipelines, {nodes} nodes", by_depth(costs, nodes)),
-        (f"Routing, {nodes} nodes", by_routing(costs, nodes)),
-        (f"Failing nodes, {nodes} nodes, {A_NODE} users each", by_failures(costs, nodes)),
+        (f"Replicas against pipelines, {nodes} nodes", by_depth(profile, nodes)),
+        (f"Routing, {nodes} nodes", by_routing(profile, nodes)),
+        (f"Failing nodes, {nodes} nodes, {A_NODE} users each", by_failures(profile, nodes)),
     ):
         text += ["", f"## {title}", "", *format_table(made)]
-    if asked.quick:
+    if asked.quick or asked.profile:
         print("\n".join(text))
         return
     PAGE.write_text("\n".join(text) + "\n", "utf-8")

@@ -1,9 +1,11 @@
-"""Groups of requests in a pipeline whose stages take a set time, against one group and simulated.
+"""The engine on devices that take a set time, by a clock of its own, against the simulation.
 
-    python -m benchmarks.cluster.groups [--seconds 14]
+    python -m benchmarks.cluster.groups [--seconds 60]
 
-Two devices sleep for each run: a base time, and as much for each row. So the result depends little
-on what else the machine does.
+The real engine plans, submits and reads passes. Only time is not real: a pass takes a base time and
+as much for each row, and the clock goes on where the engine waits for a device. So the host takes
+no time, the machine's other work does not matter, and each run gives the same result. Rows are one
+node, and pipelines with one group of requests and with several.
 """
 
 from __future__ import annotations
@@ -12,70 +14,169 @@ import argparse
 import random
 import sys
 import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from statistics import median
-from types import SimpleNamespace
 from typing import Any
+from unittest.mock import patch
 
-from benchmarks.cluster import calibrate
-from benchmarks.cluster.simulate import Costs, Setup, percentile, simulate
+import wgpu_backend
+from benchmarks.cluster.calibrate import HEAD, Measured, at_once, compare
+from benchmarks.cluster.profile import Profile, new_request
+from benchmarks.cluster.simulate import Setup
 from tests.builders import Dims, tiny_model
-from tests.engine.test_groups import GREEDY, open_placed
+from tests.engine import test_groups
+from tests.engine.test_groups import SlowDevice
+from wgpu_backend.engine.batching import loop, pace
 from wgpu_backend.engine.batching.engine import Engine
-from wgpu_backend.engine.batching.request import Request
+from wgpu_backend.engine.batching.pace import Groups
+from wgpu_backend.engine.language_model import LanguageModel
+from wgpu_backend.ml.placement import Placement
 
-# Seconds of the whole model for a step, and for each of its rows.
-EACH = 0.012
-SLOTS, PROMPT, ANSWER, LONGEST = 8, 8, 32, 100
-USERS = (2, 4, 8)
+# Seconds of the whole model for a pass, and for each of its rows.
+EACH = 0.04
+ROWS = [1 << n for n in range(9)]
+PROFILE = Profile(times := {rows: EACH * (1 + rows) for rows in ROWS}, times)
+LOAD = Setup(
+    1, 0, slots=8, system=8, answered=16, longest=64, turns=1, think=0.0, cached=0, warm=10.0
+)
+_TWO = replace(LOAD, nodes=2, depth=2, slots=4)
+KINDS = {
+    "one node": LOAD,
+    "two, one group": replace(_TWO, groups=1),
+    "two, several groups": _TWO,
+    "three, several groups": replace(LOAD, nodes=3, depth=3, slots=3),
+}
+LAYERS, USERS = 6, (2, 5, 8)
+SECONDS = 60.0
+# Until a run counts as broken: real seconds that a user may take to ask again.
+PATIENCE = 120.0
 
 
-def make_request(draw: random.Random, prompt: int, tokens: int) -> Request:
-    """Make a request whose prompt no cache has."""
-    ids = [draw.randrange(5, 90) for _ in range(prompt)]
-    return Request(ids, GREEDY, max_tokens=tokens, ignore_eos=True)
+class Clock:
+    """A clock that goes on while the engine waits for a device, once all users have asked.
+
+    Attributes
+    ----------
+    asking : int
+        Users who go on asking.
+    """
+
+    def __init__(self) -> None:
+        self.now, self.asking, self._asked = 0.0, 0, 0
+        self._changed = threading.Condition()
+        self.engine: Engine | None = None
+
+    def perf_counter(self) -> float:
+        """Return the time."""
+        return self.now
+
+    monotonic = perf_counter
+
+    def sleep(self, seconds: float) -> None:
+        """Go on by so many seconds, after those whose answers ended have asked again."""
+        assert self.engine is not None
+        totals = self.engine._core.totals
+
+        def all_asked() -> bool:
+            return self._asked - totals.finished >= self.asking
+
+        with self._changed:
+            assert self._changed.wait_for(all_asked, PATIENCE), "a user did not ask again"
+            self.now += seconds
+
+    def note(self, *, asked: int = 0, gone: int = 0) -> None:
+        """Note that a user has asked, or will ask no more."""
+        with self._changed:
+            self._asked += asked
+            self.asking -= gone
+            self._changed.notify_all()
 
 
-def predict(users: int) -> tuple[float, float]:
-    """Return the tokens per second and the p95 of answers that are simulated."""
-    setup = Setup(
-        2, users, depth=2, slots=SLOTS // 2, chunk=PROMPT, system=PROMPT, answered=ANSWER, turns=1,
-        think=0.0, cached=0, seconds=60.0, warm=10.0, routing="prefix",
-    )  # fmt: skip
-    costs = Costs(EACH, EACH, EACH, 0.0)
-    found = [simulate(replace(setup, seed=seed), costs) for seed in range(5)]
-    late = median(percentile(each.whole, 0.95) for each in found)
-    return median(each.throughput for each in found), late
+def load(engine: Engine, clock: Clock, setup: Setup) -> Measured:
+    """Have users ask who never pause, until the clock shows the end."""
+    tokens: list[int] = []
+    waits: list[float] = []
+    clock.asking = setup.users
+
+    def talk(user: int) -> None:
+        draw = random.Random(user)
+        for length in setup.answers(user):
+            start = clock.now
+            if start > setup.seconds:
+                break
+            made = engine.submit(new_request(draw, setup.system, length))
+            clock.note(asked=1)
+            made.result()
+            end = clock.now
+            if setup.warm <= end <= setup.seconds:
+                tokens.append(length)
+                if start >= setup.warm:
+                    waits.append(end - start)
+        clock.note(gone=1)
+
+    at_once([lambda i=i: talk(i) for i in range(setup.users)])
+    return Measured(sum(tokens) / (setup.seconds - setup.warm), waits)
+
+
+def open_stages(path: Path, setup: Setup) -> LanguageModel:
+    """Open a model with equal shares of the layers on devices of several nodes."""
+    # The first of two devices has no layers where there is one node.
+    count = max(2, setup.depth)
+    names = ["cpu", *(f"cpu@10.0.0.{at}:7" for at in range(1, count))]
+    layers = tuple(count - setup.depth + at * setup.depth // LAYERS for at in range(LAYERS))
+    devices = [SlowDevice() for _ in names]
+    openers: Any = {
+        name: lambda _, device=device: device for name, device in zip(names, devices, strict=True)
+    }
+    placement = Placement(tuple(names), layers, layers[0], count - 1)
+    model = wgpu_backend.load(
+        path, num_ctx=128, num_parallel=setup.seats, placement=placement, openers=openers
+    )
+    for device in devices:
+        # Each takes half of what it is told, for a pass and for each row.
+        device.seconds, device.devices = 2 * EACH / setup.depth, devices
+    return model
+
+
+def measure(path: Path, setup: Setup) -> Measured:
+    """Run the engine for a setup: one node or a pipeline of `depth` of them."""
+    clock = Clock()
+    with ExitStack() as stack:
+        for module in (loop, pace, test_groups):
+            stack.enter_context(patch.object(module, "time", clock))
+        model = stack.enter_context(open_stages(path, setup))
+        clock.engine = engine = stack.enter_context(Engine(model))
+        engine._core._groups = Groups(setup.groups or setup.depth)
+        return load(engine, clock, setup)
+
+
+def make_model(folder: Path) -> Path:
+    """Write a tiny model into a folder."""
+    return tiny_model(folder / "tiny.gguf", dims=Dims(layers=LAYERS), tied=True)
+
+
+def run(seconds: float = SECONDS) -> Iterator[str]:
+    """Measure one node and pipelines, and compare the simulation."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = make_model(Path(folder))
+        for name, kind in KINDS.items():
+            setup = replace(kind, seconds=seconds)
+            for users in USERS:
+                found = measure(path, replace(setup, users=users))
+                yield compare(name, found, setup, users, PROFILE)
 
 
 def main() -> int:
-    """Measure loads with one group and with several, and print a table."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--seconds", type=float, default=14.0)
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--seconds", type=float, default=SECONDS)
     options = parser.parse_args()
-    changed = {"PROMPT": PROMPT, "ANSWER": ANSWER, "LONGEST": LONGEST, "_request": make_request}
-    for name, value in {**changed, "SECONDS": options.seconds}.items():
-        setattr(calibrate, name, value)
-    print("| groups | users | tokens/s | simulated | error | p95 whole, s | simulated | error |")
-    print("|---|---:|---:|---:|---:|---:|---:|---:|")
-    with tempfile.TemporaryDirectory() as folder:
-        path = tiny_model(Path(folder) / "tiny.gguf", dims=Dims(layers=4), tied=True)
-        model, _ = open_placed(path, EACH, 2, room=SLOTS)
-        with model:
-            for name in ("one", "several"):
-                with Engine(model) as engine:
-                    if name == "one":
-                        engine._core._groups.most = 1
-                    worker: Any = SimpleNamespace(engine=engine)
-                    for users in USERS:
-                        rate, slow = calibrate.load([worker], users)
-                        own, late = predict(users)
-                        print(
-                            f"| {name} | {users} | {rate:.0f} | {own:.0f} | {own / rate - 1:+.0%} "
-                            f"| {slow:.1f} | {late:.1f} | {late / slow - 1:+.0%} |",
-                            flush=True,
-                        )
+    print(HEAD)
+    for line in run(options.seconds):
+        print(line, flush=True)
     return 0
 
 

@@ -2,26 +2,34 @@
 
 A user sends a turn of a conversation, waits for the answer, thinks, and sends the next one, whose
 prompt has the whole conversation. A replica is one node, or a pipeline of `depth` nodes with an
-equal share of the layers. It makes a token for each of its sequences in a step, and reads prompts
-between steps, as the engine does::
+equal share of the layers. Its engine plans passes as the real one does, by the same functions:
+parts of prompts next to a token for each answer, rows padded to a power of two, and in a pipeline
+groups of answers with a pass of each in flight. A pass goes through the stages in order::
 
-    step of n sequences    base + n / depth · each + depth · hop
-    prompt of t tokens     (t / chunk + depth - 1) · (chunk · token / depth + hop)
+    stage 0      waits for the stage; if its tokens are in flight, for their passes, too
+    stage k      waits for the stage, and for what the first node passes on to it
+    each stage   profile[padded rows] / depth
+    hop          to each stage but the first, and back
 
-The sequences of a pipeline go through it in `depth` groups, one in each node at a time. The router
-knows which replica has a conversation's prefix in its cache, or takes any.
+The router knows which replica has a conversation's prefix in its cache, or takes any.
 """
 
 from __future__ import annotations
 
 import random
-from collections import OrderedDict
-from collections.abc import Generator, Sequence
+from collections import OrderedDict, deque
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from math import ceil
 from typing import Any, Literal
 
 import simpy
+
+from benchmarks.cluster.profile import Profile
+from wgpu_backend.engine.batching.core import STEPS_AHEAD
+from wgpu_backend.engine.batching.loop import step_shares
+from wgpu_backend.engine.batching.pace import Groups
+from wgpu_backend.engine.runner import CHUNK, PASSES, SHORT_CHUNK, bucket
 
 Steps = Generator[Any, Any, Any]
 Routing = Literal["prefix", "random"]
@@ -29,29 +37,8 @@ Routing = Literal["prefix", "random"]
 PATIENCE = 8
 # Replicas that the router looks at for the least busy one.
 LOOKED_AT = 16
-
-
-@dataclass(frozen=True, slots=True)
-class Costs:
-    """The measured or predicted times of one node with the whole model, in seconds.
-
-    Parameters
-    ----------
-    base, each : float
-        Of a decode step: without sequences, and for each sequence.
-    token : float
-        Of a prompt's token.
-    hop : float
-        From one node of a pipeline to the next.
-    source : str
-        Where the figures are from.
-    """
-
-    base: float
-    each: float
-    token: float
-    hop: float
-    source: str = ""
+# Most steps that are simulated at once: their tokens count when they end.
+LEAP = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +49,8 @@ class Setup:
     ----------
     nodes, depth, users : int
         Replicas are ``nodes // depth``.
+    groups : int
+        Most groups of a pipeline's answers; 0 for as many as the engine finds fastest.
     slots : int
         Sequences of a step, for each node.
     cached : int
@@ -69,6 +58,8 @@ class Setup:
     system, asked, answered : int
         Mean tokens of the first prompt, of each further one, and of an answer. The last two are
         distributed exponentially.
+    longest : int
+        Most tokens of an answer.
     turns : int
         Of a conversation.
     think : float
@@ -79,8 +70,8 @@ class Setup:
         Mean seconds between failures of a node, 0 for none; until its replica is back.
     seconds, warm : float
         Simulated time, and the part of it that is not counted.
-    chunk : int
-        Tokens of a pipeline's micro-batch.
+    budget, alone : int
+        Most tokens of a pass, and of one of a request that is alone.
     """
 
     nodes: int
@@ -91,6 +82,7 @@ class Setup:
     system: int = 400
     asked: int = 60
     answered: int = 200
+    longest: int = 1 << 30
     turns: int = 6
     think: float = 20.0
     routing: Routing = "prefix"
@@ -98,8 +90,21 @@ class Setup:
     repair: float = 15.0
     seconds: float = 120.0
     warm: float = 40.0
-    chunk: int = 256
+    budget: int = CHUNK
+    alone: int = CHUNK
+    groups: int = 0
     seed: int = 0
+
+    @property
+    def seats(self) -> int:
+        """Return the most requests that a replica answers at once."""
+        return self.slots * self.depth
+
+    def answers(self, user: int) -> Iterator[int]:
+        """Draw the tokens of each answer of a user, the same ones at any speed."""
+        draw = random.Random(f"{self.seed} {user}")
+        while True:
+            yield min(1 + int(draw.expovariate(1 / self.answered)), self.longest)
 
 
 @dataclass(slots=True)
@@ -110,8 +115,9 @@ class Counts:
     ----------
     first, whole : list of float
         Seconds to the first token and to the last one, of each request.
-    tokens, prompt_tokens, read_tokens : int
-        Generated tokens; tokens of prompts, and those of them that no cache had.
+    tokens, ended_tokens, prompt_tokens, read_tokens : int
+        Generated tokens, and those of answers that ended; tokens of prompts, and those of them that
+        no cache had.
     answered, retried, failed : int
         Requests. `retried` ones had sent nothing and ran again elsewhere; `failed` ones had.
     seconds : float
@@ -122,6 +128,7 @@ class Counts:
     first: list[float] = field(default_factory=list[float])
     whole: list[float] = field(default_factory=list[float])
     tokens: int = 0
+    ended_tokens: int = 0
     prompt_tokens: int = 0
     read_tokens: int = 0
     answered: int = 0
@@ -155,31 +162,66 @@ class Request:
         Whose conversation it is: the key of its prefix.
     history, new : int
         Tokens of the conversation so far, and of this turn.
-    answer, left : int
-        Tokens of the answer, and those that are still to be generated.
+    answer : int
+        Tokens of the answer.
+    prompt : int
+        Tokens of the prompt that no pass has read.
+    left, ahead : int
+        Tokens of the answer that are still to be generated, and those of them in flight.
+    known : float
+        When the newest token in flight is known.
+    served : int
+        Number of the last pass that had it.
     """
 
     user: int
     history: int
     new: int
     answer: int
-    left: int
     began: float
     done: simpy.Event
+    prompt: int = 0
+    left: int = 0
+    ahead: int = 0
+    known: float = 0.0
+    served: int = 0
     first: float | None = None
+
+    @property
+    def pending(self) -> int:
+        """Return the tokens that a pass could compute now."""
+        return self.prompt or min(1, self.left - self.ahead)
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """A pass in flight: when its results are there, and the requests that get a token."""
+
+    end: float
+    chosen: Sequence[Request]
 
 
 class Replica:
     """A replica with continuous batching, its queue and its prefix cache."""
 
-    def __init__(self, env: simpy.Environment, setup: Setup, costs: Costs, counts: Counts) -> None:
-        self.env, self.setup, self.costs, self.counts = env, setup, costs, counts
-        self.waiting: list[Request] = []
+    def __init__(
+        self, env: simpy.Environment, setup: Setup, profile: Profile, counts: Counts
+    ) -> None:
+        self.env, self.setup, self.profile, self.counts = env, setup, profile, counts
+        self.up = True
+        self.waiting: deque[Request] = deque()
+        self._begin()
+
+    def _begin(self) -> None:
         self.running: list[Request] = []
         self.prefixes: OrderedDict[int, int] = OrderedDict()
-        self.up = True
-        self._woken = env.event()
-        self.process = env.process(self._run())
+        self._kept = 0
+        self._in_flight: deque[Pass] = deque()
+        self._free = [0.0] * self.setup.depth
+        self._groups = Groups(self.setup.groups or self.setup.depth)
+        self._passes = 0
+        self._woken = self.env.event()
+        self.process = self.env.process(self._run())
 
     @property
     def load(self) -> int:
@@ -193,33 +235,17 @@ class Replica:
             self._woken.succeed()
 
     def fail(self) -> list[Request]:
-        """Stop, forget all prefixes, and return the requests, none of which is done."""
+        """Stop, and return the requests, none of which is done."""
         self.up = False
         gone = [*self.running, *self.waiting]
-        self.running, self.waiting = [], []
-        self.prefixes.clear()
+        self.running, self.waiting = [], deque()
         self.process.interrupt()
         return gone
 
     def restart(self) -> None:
         """Begin again, empty."""
         self.up = True
-        self._woken = self.env.event()
-        self.process = self.env.process(self._run())
-
-    def step_seconds(self, count: int) -> float:
-        """Return the time of a decode step of so many sequences."""
-        c, depth = self.costs, self.setup.depth
-        hops = depth * c.hop if depth > 1 else 0.0
-        return c.base + count / depth * c.each + hops
-
-    def prompt_seconds(self, tokens: int) -> float:
-        """Return the time of reading so many tokens of a prompt."""
-        c, s = self.costs, self.setup
-        if s.depth == 1:
-            return tokens * c.token
-        chunks = ceil(tokens / s.chunk)
-        return (chunks + s.depth - 1) * (tokens / chunks * c.token / s.depth + c.hop)
+        self._begin()
 
     def _run(self) -> Steps:
         try:
@@ -227,64 +253,145 @@ class Replica:
                 if not self.load:
                     self._woken = self.env.event()
                     yield self._woken
-                while self.waiting and len(self.running) < self.setup.slots * self.setup.depth:
-                    yield from self._read(self.waiting.pop(0))
-                yield from self._decode()
+                while self.waiting and len(self.running) < self.setup.seats:
+                    self._admit(self.waiting.popleft())
+                if self.setup.depth == 1 and not any(each.prompt for each in self.running):
+                    yield from self._leap()
+                else:
+                    yield from self._step()
         except simpy.Interrupt:
             return
 
-    def _read(self, request: Request) -> Steps:
+    def _admit(self, request: Request) -> None:
+        """Give a request a seat, with what the cache has of its prompt."""
         self.running.append(request)
-        known = min(self.prefixes.pop(request.user, 0), request.history)
-        total = request.history + request.new
+        had = self.prefixes.pop(request.user, 0)
+        self._kept -= had
+        known, total = min(had, request.history), request.history + request.new
+        request.prompt, request.left = total - known, request.answer
         if self.env.now >= self.setup.warm:
             self.counts.prompt_tokens += total
             self.counts.read_tokens += total - known
-        yield self.env.timeout(self.prompt_seconds(total - known))
 
-    def _decode(self) -> Steps:
-        """Run steps until a sequence ends or a request comes that there is room for."""
-        step = self.step_seconds(len(self.running))
-        steps = min(request.left for request in self.running)
-        room = len(self.running) < self.setup.slots * self.setup.depth
-        begin, end = self.env.now, self.env.timeout(steps * step)
-        if room:
-            self._woken = self.env.event()
+    # Passes, as `wgpu_backend.engine.batching.loop` has them.
+
+    def _step(self) -> Steps:
+        """Submit the next pass, or read the oldest one if enough are in flight."""
+        depth, flight = self.setup.depth, self._in_flight
+        groups = self._groups.choose(len(self.running))
+        most = groups if groups > 1 else min(depth, STEPS_AHEAD)
+        if groups == 1 and any(each.prompt for each in self.running):
+            # Parts of a prompt follow each other through the stages.
+            most = max(most, depth)
+        planned = self._plan(groups) if len(flight) < most else []
+        if planned:
+            flight.append(self._submit(planned))
+        if sum(count for _, count in planned) > self.setup.seats:
+            while len(flight) >= depth:
+                yield from self._read()
+            self._groups.skip()
+        elif flight and (not planned or len(flight) >= most):
+            yield from self._read()
+
+    def _plan(self, groups: int) -> list[tuple[Request, int]]:
+        """Return the requests of the next pass with their tokens."""
+        seated, setup = self.running, self.setup
+        if groups > 1 and len(seated) > 1:
+            wanting = [each for each in seated if each.ahead or each.pending]
+            ready = [each for each in wanting if not each.ahead and each.pending]
+            ready.sort(key=lambda each: each.served)
+            seated = ready[: ceil(len(wanting) / groups)]
+        self._passes += 1
+        for each in seated:
+            each.served = self._passes
+        pending, most = [each.pending for each in seated], setup.budget
+        if len(self.running) == 1:
+            most = setup.alone
+            if setup.depth > 1:
+                most = min(most, max(SHORT_CHUNK, bucket(ceil(sum(pending) / PASSES))))
+        shares = step_shares(pending, most) if max(pending, default=0) > 1 else pending
+        return [(each, count) for each, count in zip(seated, shares, strict=True) if count]
+
+    def _submit(self, planned: Sequence[tuple[Request, int]]) -> Pass:
+        """Put a pass into the stages' queues."""
+        depth, hop = self.setup.depth, self.profile.hop
+        reading = any(each.prompt for each, _ in planned)
+        rows = bucket(sum(count for _, count in planned))
+        seconds = self.profile.seconds(rows, reading=reading) / depth
+        # A token in flight is of the last stage, and comes to the first one through the host.
+        at = max(self.env.now, *(each.known for each, _ in planned))
+        for stage in range(depth):
+            self._free[stage] = max(self._free[stage], at + hop * bool(stage)) + seconds
+            at = self._free[stage] + hop * bool(stage)
+        chosen: list[Request] = []
+        for each, count in planned:
+            if each.prompt:
+                each.prompt -= count
+            if not each.prompt:
+                chosen.append(each)
+                each.ahead += 1
+                each.known = at
+        return Pass(at, chosen)
+
+    def _read(self) -> Steps:
+        """Wait for the oldest pass, and give each request its token."""
+        found = self._in_flight.popleft()
+        if found.end > self.env.now:
+            yield self.env.timeout(found.end - self.env.now)
+        running = len(self.running)
+        if running > 1 and found.chosen:
+            self._groups.count(running, len(found.chosen), self.env.now)
+        for each in found.chosen:
+            each.ahead -= 1
+        self._give(found.chosen, 1)
+
+    def _leap(self) -> Steps:
+        """Run steps of one device until an answer ends or a request comes that has a seat."""
+        running, env = self.running, self.env
+        step = self.profile.seconds(bucket(len(running)), reading=False)
+        steps, begin = min(LEAP, *(each.left for each in running)), env.now
+        end = env.timeout(steps * step)
+        if len(running) < self.setup.seats:
+            self._woken = env.event()
             yield self._woken | end
             # A request joins at the end of the step that runs.
-            made = min(steps, max(1, ceil((self.env.now - begin) / step - 1e-9)))
-            yield self.env.timeout(max(0.0, begin + made * step - self.env.now))
+            steps = min(steps, max(1, ceil((env.now - begin) / step - 1e-9)))
+            yield env.timeout(max(0.0, begin + steps * step - env.now))
         else:
-            made = steps
             yield end
-        for request in self.running:
-            if request.first is None:
-                request.first = begin + step
-            request.left -= made
-        if begin >= self.setup.warm:
-            self.counts.tokens += made * len(self.running)
-        for request in [each for each in self.running if not each.left]:
-            self.running.remove(request)
-            self._keep(request)
-            request.done.succeed(True)
+        self._give(running, steps)
+
+    def _give(self, chosen: Sequence[Request], tokens: int) -> None:
+        """Give each of some requests so many tokens."""
+        for each in chosen:
+            if each.first is None:
+                each.first = self.env.now
+            each.left -= tokens
+        if self.env.now >= self.setup.warm:
+            self.counts.tokens += tokens * len(chosen)
+        for each in [each for each in chosen if not each.left]:
+            self.running.remove(each)
+            self._keep(each)
+            each.done.succeed(True)
 
     def _keep(self, request: Request) -> None:
         """Keep a conversation's tokens; the least recently used go first."""
         self.prefixes[request.user] = request.history + request.new + request.answer
-        while sum(self.prefixes.values()) > self.setup.cached * self.setup.depth:
-            self.prefixes.popitem(last=False)
+        self._kept += self.prefixes[request.user]
+        while self._kept > self.setup.cached * self.setup.depth:
+            self._kept -= self.prefixes.popitem(last=False)[1]
 
 
 class Cluster:
     """A router, its replicas, and the users."""
 
-    def __init__(self, setup: Setup, costs: Costs) -> None:
-        self.setup, self.costs = setup, costs
+    def __init__(self, setup: Setup, profile: Profile) -> None:
+        self.setup = setup
         self.env = simpy.Environment()
         self.random = random.Random(setup.seed)
         self.counts = Counts(setup.seconds - setup.warm)
         count = max(1, setup.nodes // setup.depth)
-        self.replicas = [Replica(self.env, setup, costs, self.counts) for _ in range(count)]
+        self.replicas = [Replica(self.env, setup, profile, self.counts) for _ in range(count)]
         self.homes: dict[int, Replica] = {}
         for user in range(setup.users):
             self.env.process(self._talk(user))
@@ -311,11 +418,12 @@ class Cluster:
 
     def _talk(self, user: int) -> Steps:
         s, draw = self.setup, self.random.expovariate
+        answers = s.answers(user)
         yield self.env.timeout(self.random.uniform(0, s.think))
         while True:
             history, new = 0, s.system
             for _ in range(s.turns):
-                answer = 1 + int(draw(1 / s.answered))
+                answer = next(answers)
                 yield from self._ask(user, history, new, answer)
                 history += new + answer
                 new = 1 + int(draw(1 / s.asked))
@@ -327,7 +435,7 @@ class Cluster:
         while True:
             replica = self.route(user)
             self.homes[user] = replica
-            request = Request(user, history, new, answer, answer, began, self.env.event())
+            request = Request(user, history, new, answer, began, self.env.event())
             replica.take(request)
             if (yield request.done):
                 break
@@ -337,6 +445,8 @@ class Cluster:
                 self.counts.failed += counted
                 return
             self.counts.retried += counted
+        if self.env.now >= self.setup.warm:
+            self.counts.ended_tokens += answer
         if began >= self.setup.warm and request.first is not None:
             self.counts.answered += 1
             self.counts.first.append(request.first - began)
@@ -353,6 +463,6 @@ class Cluster:
             replica.restart()
 
 
-def simulate(setup: Setup, costs: Costs) -> Counts:
+def simulate(setup: Setup, profile: Profile) -> Counts:
     """Simulate a setup, and return the results."""
-    return Cluster(setup, costs).run()
+    return Cluster(setup, profile).run()
