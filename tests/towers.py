@@ -38,7 +38,7 @@ from wgpu_backend.testing import nmse
 CHOOSER = Path(__file__).parent / "data" / "make_tower_greedy.py"
 # Makes kinds that the tool does not have.
 MAKER = Path(__file__).parent / "data" / "tiny_more_towers.py"
-MADE_HERE = {"gemma4-audio", "kimi-k2.5", "kimi-vl", "minicpm-v"}
+MADE_HERE = {"gemma3n", "gemma4-audio", "kimi-k2.5", "kimi-vl", "minicpm-v"}
 FILMER = Path(__file__).parent / "data" / "make_tower_videos.py"
 VIDEO = "video"
 TOOL = Path(__file__).parents[2] / "shared" / "tools" / "tiny_towers.py"
@@ -88,10 +88,14 @@ class Case:
         if not isinstance(self.pictures, int):
             # As in tests/data/make_tower_videos.py.
             return [Part("video", frames(5, 140, 196), 3.0)]
-        kind, name = "audio", "sound{}.wav"
-        if not (self.folder / name.format(0)).exists():
-            kind, name = "image", "picture{}.png"
-        return [Part(kind, self.folder / name.format(i)) for i in range(self.pictures)]
+        # Gemma 3n has a sound after each picture.
+        both = (("image", "picture{}.png"), ("audio", "sound{}.wav"))
+        found = [
+            Part(kind, self.folder / name.format(i))
+            for i in range(self.pictures)
+            for kind, name in both
+        ]
+        return [part for part in found if Path(str(part.source)).exists()]
 
     @property
     def tokens(self) -> list[int]:

@@ -207,11 +207,8 @@ def gemma4_audio():
     return rows.numpy(), facts
 
 
-def gemma3n():
-    """MobileNet-v5 of few channels by timm, and the norms and the matrix of Gemma 3n.
-
-    Names are those of llama.cpp's converter.
-    """
+def small_mobilenet():
+    """Return MobileNet-v5 of few channels by timm."""
     from timm.models._efficientnet_builder import decode_arch_def
     from timm.models.mobilenetv5 import MobileNetV5Encoder
 
@@ -221,10 +218,15 @@ def gemma3n():
         ["uir_r1_a5_k5_s2_e2_c16", "mqa_r1_k3_h2_v2_s1_d8_c16", "uir_r1_a0_k0_s1_e1_c16"],
         ["uir_r1_a5_k5_s2_e2_c24", "mqa_r1_k3_h2_s1_d8_c24", "uir_r1_a0_k0_s1_e2_c24"],
     ]
-    model = MobileNetV5Encoder(
+    return MobileNetV5Encoder(
         decode_arch_def(stages), stem_size=8, fix_stem=True, pad_type="same",
         layer_scale_init_value=1e-5,
     ).eval()  # fmt: skip
+
+
+def gemma3n():
+    """MobileNet-v5 with the norms and the matrix of Gemma 3n, as llama.cpp names them."""
+    model = small_mobilenet()
     size, width = 512, 2048
     shapes = {k: tuple(v.shape) for k, v in model.state_dict().items()}
     names = {k: f"v.{k.replace('blocks.', 'blk.')}" for k in shapes}

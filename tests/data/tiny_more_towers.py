@@ -277,6 +277,124 @@ def make_cpm(folder, seed):
     (folder / "reference.json").write_text(json.dumps({"prompts": prompts}))
 
 
+# The end of a picture and what follows have embeddings of the towers', the last one of silence.
+G3N = ["<start_of_image>", "<start_of_audio>", "<end_of_image>", "<image_soft_token>",
+       "<end_of_audio>", "<audio_soft_token>"]  # fmt: skip
+
+
+def gemma3n_config():
+    from transformers import Gemma3nConfig
+
+    boi, boa, eoi, image, eoa, audio = (tok(tiny.KINDS["gemma3n"], each) for each in G3N)
+    count = 10
+    words = text(
+        rms_norm_eps=1e-6, num_hidden_layers=count, intermediate_size=[FF] * count,
+        sliding_window=64, layer_types=[*["sliding_attention"] * 4, "full_attention"] * 2,
+        num_kv_shared_layers=5, hidden_size_per_layer_input=32, vocab_size_per_layer_input=eoi,
+        # Ours divides by n - 1 in the deviation, as llama.cpp does, and transformers by n.
+        activation_sparsity_pattern=[0.0] * count, tie_word_embeddings=True,
+        rope_parameters={"sliding_attention": tiny.rope(), "full_attention": tiny.rope(1e6)},
+    )  # fmt: skip
+    return Gemma3nConfig(
+        text_config=words,
+        vision_config={"vocab_offset": eoi, "vocab_size": eoa - eoi},
+        audio_config={
+            "hidden_size": VD, "conf_num_hidden_layers": 3, "conf_num_attention_heads": VH,
+            "sscp_conv_channel_size": [128, 8], "vocab_offset": eoa, "vocab_size": tiny.V - eoa,
+        },
+        boi_token_id=boi, eoi_token_id=eoi, image_token_id=image, boa_token_id=boa,
+        eoa_token_id=eoa, audio_token_id=audio,
+    )  # fmt: skip
+
+
+def gemma3n_processor(tokenizer, _):
+    import transformers as tf
+
+    images = tf.SiglipImageProcessorPil(
+        size={"height": 512, "width": 512}, resample=Resampling.BILINEAR, do_normalize=False
+    )
+    return tf.Gemma3nProcessor(tf.Gemma3nAudioFeatureExtractor(), images, tokenizer)
+
+
+def gemma3n_weights(name, tensor, rng):
+    if "per_layer" in name:
+        return None
+    made = tiny.soft_embed(name, tensor, rng)
+    if made is not None and name.endswith("embed_tokens.weight"):
+        # So that no answer has tokens of towers.
+        made[tok(tiny.KINDS["gemma3n"], G3N[2]) :] = 0
+    return made
+
+
+K("gemma3n", "Gemma3nForConditionalGeneration", gemma3n_config, gemma3n_processor, G3N,
+  dict(zip(("boi_token", "boa_token", "eoi_token", "image_token", "eoa_token", "audio_token"),
+           G3N, strict=True)), G3N[3], G3N[3], init=gemma3n_weights)  # fmt: skip
+
+
+def make_gemma3n(folder, seed):
+    """Make Gemma 3n with a small tower for pictures: prompts have a sound after each picture."""
+    import wave
+
+    import torch
+    from make_newer_towers import small_mobilenet
+    from PIL import Image
+    from timm.models import _registry
+
+    # Transformers makes the tower by this name.
+    _registry._model_entrypoints["mobilenetv5_300m_enc"] = lambda **_: small_mobilenet()
+    kind = tiny.KINDS["gemma3n"]
+    model = tiny.build(kind, seed)
+    processor = kind.proc(tiny.tokenizer(kind), None)
+    tiny.save(kind, model, processor, str(folder / "hf"))
+    pictures = [Image.fromarray(tiny.picture(i, None, seed)) for i in range(2)]
+    # In a batch the shorter of two sounds is padded, which changes its last rows.
+    sounds = [tiny.sound(i, 2.3, seed) for i in range(2)]
+    for i, (shown, heard) in enumerate(zip(pictures, sounds, strict=True)):
+        shown.save(folder / f"picture{i}.png")
+        with wave.open(str(folder / f"sound{i}.wav"), "wb") as file:
+            file.setnchannels(1)
+            file.setsampwidth(2)
+            file.setframerate(16000)
+            file.writeframes(heard.tobytes())
+    seen = {}
+
+    def note(_, args, given):
+        seen.setdefault("rows", given["inputs_embeds"][0])
+
+    model.model.language_model.register_forward_pre_hook(note, with_kwargs=True)
+    arrays, prompts, greedy = {}, {}, {}
+    for count in (1, 2):
+        prompt = "the picture " + f"{G3N[3]} sounds {G3N[5]} " * count + "you can see"
+        given = processor(
+            text=[prompt], images=[pictures[:count]], sampling_rate=16000, return_tensors="pt",
+            audio=[each.astype(np.float32) / 32768 for each in sounds[:count]],
+        )  # fmt: skip
+        prompts[count], tokens = prompt, []
+        ids = given["input_ids"][0]
+        media = ids >= tok(kind, G3N[2])
+        seen.clear()
+        for step in range(16):
+            logits = model(**given, use_cache=False).logits[0]
+            if not step:
+                # One number for all that towers make.
+                plain = torch.where(media, tok(kind, G3N[3]), ids)
+                found = {"input_ids": plain, "media": media, "embeds": seen["rows"][media],
+                         "logits": logits}  # fmt: skip
+                arrays |= {f"p{count}.{k}": v.numpy() for k, v in found.items()}
+            tokens.append(int(logits[-1].argmax()))
+            for name, value in (("input_ids", tokens[-1]), ("attention_mask", 1),
+                                ("token_type_ids", 0)):  # fmt: skip
+                if name in given:
+                    given[name] = torch.cat([given[name], torch.tensor([[value]])], 1)
+        greedy[count] = tokens
+    np.savez_compressed(folder / "reference.npz", **arrays)
+    (folder / "greedy.json").write_text(json.dumps(greedy))
+    (folder / "reference.json").write_text(json.dumps({"prompts": prompts}))
+
+
+MAKERS = {"gemma3n": make_gemma3n, "minicpm-v": make_cpm}
+
+
 def write_greedy(name, folder, seed):
     """Write the tokens that transformers chooses after the prompts."""
     import torch
@@ -292,16 +410,16 @@ if __name__ == "__main__":
     # Transformers cannot load the folders of those that it does not have.
     reloads = tiny.reloads
     tiny.reloads = lambda kind, *rest: "-" if kind.name == "kimi-vl" else reloads(kind, *rest)
-    if "minicpm-v" in sys.argv:
+    seed = int(sys.argv[sys.argv.index("--seed") + 1]) if "--seed" in sys.argv else 0
+    if sys.argv[2] in MAKERS:
         import torch
 
         tiny.libs()
         (made := Path(sys.argv[3])).mkdir(parents=True, exist_ok=True)
         with torch.no_grad():
-            make_cpm(made, 0)
+            MAKERS[sys.argv[2]](made, seed)
         sys.exit()
     code = tiny.main()
     if sys.argv[1] == "make" and not code:
-        seed = sys.argv[sys.argv.index("--seed") + 1] if "--seed" in sys.argv else 0
-        write_greedy(sys.argv[2], Path(sys.argv[3]), int(seed))
+        write_greedy(sys.argv[2], Path(sys.argv[3]), seed)
     sys.exit(code)
