@@ -140,6 +140,23 @@ def test_a_summary_is_read_as_the_reasoning_that_it_was(client):
     assert count(summary=summary) == count(summary=[], content=content) > count(summary=[])
 
 
+@pytest.mark.parametrize("ask", [asked, streamed])
+def test_reasoning_comes_back_in_its_encrypted_content(client, ask):
+    def count(**thought):
+        said = [user, {"type": "reasoning", "summary": [], **thought}, answer, more]
+        return asked(client, input=said)["usage"]["input_tokens"]
+
+    user = {"role": "user", "content": "Hi"}
+    answer, more = {"role": "assistant", "content": "Yes"}, {"role": "user", "content": "Why?"}
+    [thought, _] = ask(client, **THINKS, include=["reasoning.encrypted_content"])["output"]
+    whole = count(content=thought["content"])
+    assert count(encrypted_content=thought["encrypted_content"]) == whole
+    assert count(**{key: thought[key] for key in ("content", "encrypted_content")}) == whole
+    # Of another provider.
+    assert count(encrypted_content="gAAAAABo") == count(encrypted_content=None) == count() < whole
+    assert "encrypted_content" not in ask(client, **THINKS)["output"][0]
+
+
 def test_an_empty_text_loads_the_model_as_for_clients_of_lm_studio(client):
     found = asked(client, input="", max_output_tokens=1)
     assert (found["status"], found["usage"]["output_tokens"]) == ("incomplete", 1)

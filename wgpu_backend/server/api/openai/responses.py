@@ -60,7 +60,8 @@ _FORM = {
     "truncation": Field(
         (str,), "auto: leave out the oldest items if they do not fit", among=("auto", "disabled")
     ),
-    "include": Field((list,), "message.output_text.logprobs: log probabilities of tokens"),
+    "include": Field((list,), "log probabilities of tokens: message.output_text.logprobs; "
+        "reasoning in a field that clients send back: reasoning.encrypted_content"),
     "top_logprobs": schema.LOGPROBS,
     "metadata": Field((dict,), "accepted, and returned"),
     "parallel_tool_calls": Field((bool,), "false: at most one call"),
@@ -75,7 +76,9 @@ _FORM = {
 _SUMMARY = Field((str,), "auto: return the reasoning as its summary, as Ollama always does")
 _REASONING = {"effort": schema.TEXT, "summary": _SUMMARY, "generate_summary": _SUMMARY}
 _TEXT = {"format": schema.OBJECT, "verbosity": Field((str,), "accepted, and returned")}
-_LIKELY = "message.output_text.logprobs"
+_LIKELY, _SEALED = "message.output_text.logprobs", "reasoning.encrypted_content"
+# Nothing is secret here; the mark keeps another provider's content out of the prompt.
+_MARK = "wgpu-backend:"
 _NO_CONVERSATION = "none is kept here, send its items or a previous_response_id"
 # The field of an item that parts of a type are in, and the events of the text and of the part.
 _PLACES = {
@@ -109,6 +112,7 @@ def endpoints(state: State) -> list[Endpoint]:
             spaces,
             conversation,
             kept if fields.switch("store", default=True) else None,
+            _SEALED in fields.texts("include"),
         )
         if fields.switch("stream", default=False):
             return await _stream_response(state, request, asked)
@@ -130,6 +134,8 @@ class _ResponseRequest:
     ----------
     conversation : list of dict
         Items that the answer follows.
+    is_sealed : bool
+        Whether its reasoning has an `encrypted_content`.
     kept : KeptResponses or None
         Where the response is kept; None for nowhere.
     """
@@ -141,10 +147,12 @@ class _ResponseRequest:
     spaces: Namespaces
     conversation: list[Item]
     kept: KeptResponses | None
+    is_sealed: bool
 
     def begin_items(self) -> Items:
         """Return the items of a new answer: none yet."""
-        return Items(self.spaces, is_summarised=self.echoed["reasoning"]["summary"] is not None)
+        is_summarised = self.echoed["reasoning"]["summary"] is not None
+        return Items(self.spaces, is_summarised=is_summarised, is_sealed=self.is_sealed)
 
     def head(self) -> dict[str, Any]:
         """Return an empty response."""
@@ -428,10 +436,13 @@ class Items:
         Of the request's tools.
     is_summarised : bool
         Reasoning is the summary of its item; otherwise the content, as in llama-server and vLLM.
+    is_sealed : bool
+        Reasoning is in `encrypted_content` too, without which some clients do not send it back.
     """
 
     spaces: Namespaces = field(default_factory=Namespaces)
     is_summarised: bool = False
+    is_sealed: bool = False
     done: list[Item] = field(default_factory=list[Item])
     thought: str = ""
     _open: Item | None = None
@@ -518,6 +529,8 @@ class Items:
             return []
         [part] = item.get("content") or item["summary"]
         item["status"], (_, text_event, part_event) = status, _PLACES[part["type"]]
+        if self.is_sealed and item["type"] == "reasoning":
+            item["encrypted_content"] = _MARK + part["text"]
         more: Item = {"logprobs": part["logprobs"]} if part["type"] == "output_text" else {}
         events = [
             self._make_event(part["type"], f"{text_event}.done", text=part["text"], **more),
@@ -566,6 +579,9 @@ def _add_item(item: Fields, found: list[ChatMessage]) -> None:
             _add_message(found, _ROLES[role], _read_content(item, "content"))
         case "reasoning":
             thought = _read_text(item, "content") or _read_text(item, "summary")
+            sealed = item.text("encrypted_content")
+            if not thought and sealed.startswith(_MARK):
+                thought = sealed.removeprefix(_MARK)
             _add_text(_get_assistant_message(found), "reasoning_content", thought)
         case "function_call" | "custom_tool_call" | "local_shell_call" | "shell_call":
             _get_assistant_message(found).setdefault("tool_calls", []).append(
