@@ -23,12 +23,14 @@ from wgpu_backend.graph.capabilities import Capabilities, MatrixUnit
 
 matrix = pytest.importorskip("wgpu_backend.kernels.gpu.matrix", reason="the kernels with units")
 attention = pytest.importorskip("wgpu_backend.kernels.gpu.attention_matrix")
+convolutions = pytest.importorskip("wgpu_backend.kernels.gpu.conv_matrix")
 
 NODE = shutil.which("node") or ""
 NAGA = Path(__file__).parents[1] / "build" / "naga"
 SCRIPT = Path(__file__).with_name("naga.mjs")
 BACKENDS = ("metal", "hlsl")
 ATTENTION = "kernels/gpu/attention_matrix"
+F16_KEYS = dict.fromkeys("kv", "formats/vec4/f16")
 # The build is of naga 25, which has no dot products of packed bytes. This is what they mean.
 DOT = re.compile(r"\bdot4([IU])8Packed\b")
 SPELLED = {
@@ -95,14 +97,15 @@ def kernels_with_units(side):
                 yield load(
                     matrix.SHADER, {**choices, "GATED": gated, "SPLIT": not gated}, trusted=True
                 )
-        choices = matrix.product_choices(blocks, unit, F16, 1)
-        del choices["RESULTS"]
+        choices = convolutions.conv_choices(blocks, unit, F16)
         yield load("kernels/gpu/conv_matrix", choices, trusted=True)
-    for rows, keys in attention.SIZES:
-        for vec4s in (4, 16, 32):
-            tile = attention.MatrixTile(rows, keys, vec4s, vec4s, unit)
+    sizes = [(size, 1) for size in attention.SIZES]
+    sizes += [(size, shares) for _, size, shares in attention.SHARED if shares > 1]
+    for (rows, keys), shares in sizes:
+        for vec4s in (4, 16, 32, 40):
+            tile = attention.MatrixTile(rows, keys, vec4s, vec4s, unit, shares)
             if tile.suits(known):
-                plain = {"source": "lib/attention/plain_rows", "RANGED": True}
+                plain = {"source": "lib/attention/plain_rows", **attention.PLAIN, **F16_KEYS}
                 yield load(ATTENTION, {**tile.choices(), **plain}, trusted=True)
                 for kind in ("f16", "q8_0", "q4_0"):
                     cache = dict.fromkeys("kv", f"kernels/gpu/lib/cache_{kind}")

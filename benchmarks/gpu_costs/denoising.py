@@ -117,7 +117,7 @@ def with_units(layer: Layer, costs: dict[str, float]) -> float | None:
     kind, sizes = layer
     if kind == "attention":
         tokens, keys, cols = sizes
-        name = f"attention plain f32, {cols} columns"
+        name = f"attention plain, {cols} columns"
         pairs = _whole(tokens, PAIR_TILE) * _whole(keys, PAIR_TILE) * HEADS
         return pairs * costs[name] if name in costs else None
     if kind == "product":

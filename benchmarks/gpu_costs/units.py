@@ -7,7 +7,8 @@
 No implementation of WebGPU opens the null device with units: wgpu-native does not grant them, and
 Dawn ends the process. So naga's program of the tests (``.ci/naga.py build/naga``) translates the
 kernels to SPIR-V, and a process compiles that through Vulkan. Figures are of the loop that
-multiplies most, as `peer` has them of llama.cpp.
+multiplies most, as `peer` has them of llama.cpp. Attention has two: "no growth" leaves out what a
+turn does only if scores grow by far, which most turns do not.
 """
 
 from __future__ import annotations
@@ -58,7 +59,8 @@ def kernels() -> Iterator[Kernel]:
     from wgpu_backend.dtypes import F16, Q4_0, Q4_K, Q6_K, Q8_0
     from wgpu_backend.graph.capabilities import Capabilities, MatrixUnit
     from wgpu_backend.kernels.gpu import matrix
-    from wgpu_backend.kernels.gpu.attention_matrix import pick_size
+    from wgpu_backend.kernels.gpu.attention_matrix import PLAIN, SHADER, pick_size
+    from wgpu_backend.kernels.gpu.conv_matrix import conv_choices
 
     unit = MatrixUnit(*UNIT, "naga")
     device = Capabilities(matrix=unit, max_workgroup_nbytes=NBYTES, max_workgroup_invocations=1024)
@@ -66,23 +68,27 @@ def kernels() -> Iterator[Kernel]:
     for dtype in (Q4_0, Q8_0, Q4_K, Q6_K, F16):
         choices = matrix.product_choices(blocks, unit, dtype, 1)
         yield _kernel(f"product {dtype}", matrix.SHADER, choices, blocks.tile(unit).threads)
-    blocks = matrix.CONV_BLOCKS
-    choices = matrix.product_choices(blocks, unit, F16, 1)
-    del choices["RESULTS"]
+    choices = conv_choices(blocks, unit, F16)
     yield _kernel("convolution f16", "kernels/gpu/conv_matrix", choices, blocks.tile(unit).threads)
-    plain = {"source": "lib/attention/plain_rows", "RANGED": True}
+    plain = {
+        "source": "lib/attention/plain_rows",
+        **PLAIN,
+        **dict.fromkeys("kv", "formats/vec4/f16"),
+    }
     paged = dict.fromkeys("kv", "kernels/gpu/lib/cache_f16")
-    wanted = [("paged", 128, paged), *(("plain f32", n, plain) for n in (40, 64, 80, 128, 160))]
+    wanted = [("paged", 128, paged), ("paged", 160, paged)]
+    wanted += [("plain", n, plain) for n in (40, 64, 80, 128, 160)]
     for name, cols, how in wanted:
         tile = pick_size(cols // 4, cols // 4, device)
         assert tile is not None
-        yield _kernel(
-            f"attention {name}, {cols} columns",
-            "kernels/gpu/attention_matrix",
-            {**tile.choices(), **how},
-            tile.threads,
-            tile.rows * tile.keys,
-        )
+        for grows in (True, False):
+            yield _kernel(
+                f"attention {name}, {cols} columns{'' if grows else ', no growth'}",
+                SHADER,
+                {**tile.choices(), **how, "GROWS": grows},
+                tile.threads,
+                tile.rows * tile.keys,
+            )
 
 
 def _kernel(name: str, path: str, choices: Mapping[str, Any], *sizes: int) -> Kernel:

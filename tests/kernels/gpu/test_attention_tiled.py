@@ -13,7 +13,9 @@ from wgpu_backend.device.wgsl.module import load
 from wgpu_backend.dtypes import BF16, BOOL, F16, F32, Q4_0, Q8_0
 from wgpu_backend.graph.capabilities import Capabilities, MatrixUnit
 from wgpu_backend.kernels import select
+from wgpu_backend.kernels.gpu.attention_matrix import rounded_attention
 from wgpu_backend.kernels.gpu.attention_tiles import LEAST_ROWS, SIZES, AttentionTile
+from wgpu_backend.kernels.gpu.conv_matrix import f16_pixels, magnitudes
 from wgpu_backend.kernels.gpu.subgroups import has_eight_lanes
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.numpy_executor import NumpyExecutor
@@ -260,7 +262,7 @@ def test_a_rule_takes_it_where_rounding_is_allowed(tiling, rng, monkeypatch):
 
 def over_plain_keys(operands, dtype=F32, mask=None, **options):
     """Attention over plain keys with products in f16."""
-    how = {"matrix": False, "f16": True, "scale": operands[0].shape[-1] ** -0.5, **options}
+    how = {"f16": True, "scale": operands[0].shape[-1] ** -0.5, **options}
     return attended(operands, dtype, mask, **how)
 
 
@@ -331,17 +333,21 @@ def test_attention_over_plain_keys_is_right(tiling, rng, how, dtype, options):
     assert nmse(values_of(tiling, build), values_of(NumpyExecutor(), build)) < LIMIT
 
 
-@pytest.mark.parametrize("how", [{"f16": True}, {"matrix": True}], ids=str)
-def test_masks_and_sinks_are_read_as_what_they_are(rng, how):
+@pytest.mark.parametrize("matrix", [False, True])
+def test_masks_and_sinks_are_read_as_what_they_are(rng, matrix):
     device = has(matrix=MatrixUnit(16, 16, 16, 32), max_workgroup_invocations=1024)
-    mask = np.ones((40, 70), np.bool_) if "f16" in how else None
+    mask = np.ones((40, 70), np.bool_)
     with Context(NumpyExecutor()) as ctx:
         q, k, v = (tensor(ctx, x) for x in plain(rng))
         sinks = tensor(ctx, np.zeros(4, "f4"), BF16)
-        hidden = None if mask is None else tensor(ctx, mask, BOOL)
-        node = scaled_attention(q, k, v, hidden, sinks, scale=0.3, **how)
+        hidden = tensor(ctx, mask, BOOL)
+        node = scaled_attention(q, k, v, hidden, sinks, scale=0.3, f16=True)
+        if matrix:
+            rounded = (f16_pixels(each, magnitudes(each)) for each in (k, v))
+            shapes = {"k_shape": k.spec.shape, "v_shape": v.spec.shape}
+            node = rounded_attention(q, *rounded, hidden, sinks, **shapes, scale=0.3)
         text = load(*select_text(node, device), trusted=True).text
-    assert ("var<storage, read> mask: array<u32>;" in text) == ("f16" in how)
+    assert "var<storage, read> mask: array<u32>;" in text
     assert "var<storage, read> sinks: array<u32>;" in text
 
 

@@ -10,8 +10,8 @@ from wgpu_backend.dtypes import BF16, F16, F32
 from wgpu_backend.graph.capabilities import Capabilities, MatrixUnit
 from wgpu_backend.kernels import select
 from wgpu_backend.kernels.gpu import matrix
-from wgpu_backend.kernels.gpu.conv_matrix import magnitudes
-from wgpu_backend.kernels.gpu.matrix import pick_blocks
+from wgpu_backend.kernels.gpu.conv_matrix import f16_pixels, magnitudes
+from wgpu_backend.kernels.gpu.matrix import BLOCKS, pick_blocks
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.numpy_executor import NumpyExecutor
 from wgpu_backend.ops.op import fusions
@@ -58,7 +58,7 @@ def test_convolutions_with_weights_of_sixteen_bits_take_units(rng):
     x, w = operands(rng)
     for dtype in (F16, BF16):
         names, shader = taken(convolved(x, w, dtype))
-        assert names[-2:] == ["magnitudes", "convolve_matrix"]
+        assert names[-3:] == ["magnitudes", "f16_pixels", "convolve_matrix"]
         assert shader == MATRIX
 
 
@@ -88,6 +88,36 @@ def test_parts_have_their_largest_magnitudes(rng, size):
     assert found[0] == np.abs(x[: max(4096, -(-size // 4 // 256) * 4)]).max()
 
 
+def rounded(x):
+    """Values in f16, with a pixel of zeros and an exponent."""
+
+    def build(ctx):
+        node = tensor(ctx, x)
+        return f16_pixels(node, magnitudes(node))
+
+    return build
+
+
+@pytest.mark.parametrize("scale", [1e9, 1e-9, 0])
+def test_a_tensor_fits_f16_by_one_power_of_two(rng, scale):
+    x = (rng.standard_normal((2, 3, 5, 8)) * scale).astype("f4")
+    found = values_of(NumpyExecutor(), rounded(x)).astype("f4")
+    values, zeros, exponent = np.split(found, [x.size, x.size + 8])
+    assert not zeros.any()
+    assert not exponent[1:].any()
+    assert scale == 0 or 2**14 <= np.abs(values).max() < 2**15
+    np.testing.assert_allclose(np.ldexp(values, int(exponent[0])), x.ravel(), rtol=2**-10)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("size", [(1, 1, 8), (7, 9, 64), (1000, 9, 4)])
+def test_devices_round_a_tensor_alike(units, rng, size):
+    x = rng.standard_normal(size, "f4") * np.float32(3e5)
+    np.testing.assert_array_equal(
+        values_of(units, rounded(x)), values_of(NumpyExecutor(), rounded(x))
+    )
+
+
 @pytest.fixture
 def fused(units, monkeypatch):
     """The executor with units, with the rule."""
@@ -114,17 +144,9 @@ def test_a_convolution_is_right(fused, rng, outputs, channels, how):
 def test_the_largest_blocks_are_right(fused, rng, monkeypatch):
     monkeypatch.setattr(matrix, "ENOUGH_GROUPS", 1)
     x, w = operands(rng, 70, 32, (1, 8, 16))
-    assert pick_blocks(70, 128, fused.capabilities, convolves=True) == matrix.CONV_BLOCKS
+    assert pick_blocks(70, 128, fused.capabilities) == BLOCKS[0]
     build = convolved(x, w)
     assert nmse(values_of(fused, build), values_of(NumpyExecutor(), build)) < LIMIT
-
-
-def test_threads_of_convolutions_have_registers_for_places_of_pixels():
-    found = pick_blocks(4096, 4096, DEVICE, convolves=True)
-    product = pick_blocks(4096, 4096, DEVICE)
-    tiles = [blocks.tile(DEVICE.matrix) for blocks in (found, product)]
-    assert [(tile.rows, tile.columns) for tile in tiles] == [(128, 128)] * 2
-    assert 2 * found.rows * found.columns == product.rows * product.columns
 
 
 @pytest.mark.gpu

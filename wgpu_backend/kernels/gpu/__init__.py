@@ -13,7 +13,11 @@ from wgpu_backend.kernels.gpu import attention, conv_matrix, matrix, pairs, prod
 # first.
 from wgpu_backend.kernels.gpu import product_rules as product_rules
 from wgpu_backend.kernels.gpu import split_k as split_k
-from wgpu_backend.kernels.gpu.attention_matrix import attend_in_matrices, attend_plain_in_matrices
+from wgpu_backend.kernels.gpu.attention_matrix import (
+    attend_in_matrices,
+    attend_plain_in_matrices,
+    rounded_attention,
+)
 from wgpu_backend.kernels.gpu.attention_tiles import attend_in_tiles, attend_plain_in_tiles
 from wgpu_backend.kernels.gpu.cases import CASES
 from wgpu_backend.kernels.gpu.products import tiles_in_f16
@@ -27,7 +31,9 @@ OPS = (
     attention.attention_merge_q8,
     attention.attention_merge_q16,
     attention.attention_merge_f16,
+    rounded_attention,
     conv_matrix.convolve_matrix,
+    conv_matrix.f16_pixels,
     conv_matrix.magnitudes,
     matrix.f16_rows,
     pairs.f16_columns,
@@ -43,7 +49,7 @@ KERNELS = [
     *kernels_for(ATTENTION, has_subgroups, attention.attend),
     *kernels_for(ATTENTION, matrix.has_matrix_units, attend_in_matrices),
     *kernels_for(ATTENTION, tiles_in_f16, attend_in_tiles),
-    Kernel("scaled_attention", matrix.has_matrix_units, attend_plain_in_matrices),
+    Kernel("rounded_attention", matrix.has_matrix_units, attend_plain_in_matrices),
     Kernel("scaled_attention", tiles_in_f16, attend_plain_in_tiles),
     Kernel("rope_attention", has_subgroups, attention.attend_prepared),
     Kernel("rope_attention_splits", has_subgroups, attention.attend_prepared),
@@ -75,7 +81,8 @@ KERNELS = [
     Kernel("linear_splits", products.tiles_in_f16, products.matmul_tiled_f16),
     Kernel("linear_splits", is_hardware, products.matmul_tiled),
     Kernel("linear_splits", is_hardware, products.matmul_tiled_q8),
-    Kernel("magnitudes", matrix.has_matrix_units, conv_matrix.select_magnitudes),
+    Kernel("magnitudes", matrix.has_matrix_units, conv_matrix.as_it_is),
+    Kernel("f16_pixels", matrix.has_matrix_units, conv_matrix.as_it_is),
     Kernel("convolve_matrix", matrix.has_matrix_units, conv_matrix.conv_matrix),
     Kernel("convolve", is_hardware, products.conv_tiled),
     Kernel("linear_by_expert", is_hardware, products.expert_matvec),

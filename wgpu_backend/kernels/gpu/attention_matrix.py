@@ -1,7 +1,8 @@
 """Attention of many tokens by matrix units, which multiply small matrices in one instruction.
 
 As `attention_tiles`, with products of queries and keys, and of weights and values, by the units;
-sums and softmax are in f32. Prompts read a paged cache, image models and vision towers plain keys.
+sums and softmax are in f32. Prompts read a paged cache, image models and vision towers plain keys,
+which kernels before round to f16, once for all rows.
 """
 
 from __future__ import annotations
@@ -9,10 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from math import ceil
 
-from wgpu_backend.dtypes import F32
+from wgpu_backend.dtypes import F16, F32
 from wgpu_backend.graph.capabilities import Capabilities, MatrixUnit
 from wgpu_backend.graph.fusion import Graph, OpNode
 from wgpu_backend.graph.node import Launch, Node
+from wgpu_backend.graph.spec import Shape, Spec
 from wgpu_backend.kernels.gpu.attention_tiles import (
     FOLDER,
     cache_modules,
@@ -20,23 +22,30 @@ from wgpu_backend.kernels.gpu.attention_tiles import (
     has_plain_rows,
     plain_launch,
 )
+from wgpu_backend.kernels.gpu.conv_matrix import f16_pixels, magnitudes, widened
 from wgpu_backend.kernels.gpu.matrix import dialect
-from wgpu_backend.ops.attention.dot_product import scaled_attention
+from wgpu_backend.kernels.refusal import no_kernel
+from wgpu_backend.ops.attention.dot_product import scaled_attention, scaled_attention_reference
 from wgpu_backend.ops.attention.paged import paged_attention, paged_attention_splits
 from wgpu_backend.ops.attention.paged_kernels import count_rows, use_tiles
 from wgpu_backend.ops.attention.paged_options import Scores
-from wgpu_backend.ops.op import find
+from wgpu_backend.ops.op import find, op
+from wgpu_backend.ops.reference import Array
+from wgpu_backend.ops.shape.views import make_view
 
 # Rows and keys of a work group, the best first.
-SIZES = ((64, 64), (64, 48), (32, 32))
-# Subgroups that share rows of the first size, by the most columns of a head: a subgroup alone lacks
-# registers for queries and sums of more columns. Every share adds instructions, and four do not
-# help heads of more columns than these.
-SHARES = ((80, 1), (96, 2), (128, 4))
-# Most columns of a value: its sums lie in registers. Over plain keys the kernel without units is so
-# much slower that registers in memory cost less.
-MOST_COLS, MOST_PLAIN_COLS = 128, 160
+SIZES = ((64, 64), (64, 32), (32, 32))
+# The size of heads of at most so many columns, and subgroups that share its rows: one alone lacks
+# registers for queries and sums of more columns, but every share adds instructions.
+SHARED = ((96, (64, 64), 1), (128, (64, 64), 4), (160, (64, 32), 2))
+# Most columns of a key or a value: queries and sums lie in registers.
+MOST_COLS = 160
+SHADER = "kernels/gpu/attention_matrix"
+# What reads keys and values that were rounded, see `f16_pixels`.
+PLAIN = {"powers": f"{FOLDER}/lib/plain_powers"}
+OPTIONS = ("scale", "causal", "window", "softcap", "splits")
 VEC4_NBYTES = 8  # four values in f16
+MOST_LANES = 16  # that bring a key
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +84,21 @@ class MatrixTile:
         return ceil(4 * self.k_vec4s / self.unit.k)
 
     @property
+    def k_width(self) -> int:
+        """Return the vectors of a key and the zeros after it."""
+        return self.k_steps * self.unit.k // 4
+
+    @property
+    def k_lanes(self) -> int:
+        """Return how many threads bring a key: a power of two that divides its vectors."""
+        return min(self.k_width & -self.k_width, MOST_LANES)
+
+    @property
+    def v_tiles(self) -> int:
+        """Return how many matrices cover a value's columns."""
+        return ceil(4 * self.v_vec4s / self.unit.n)
+
+    @property
     def rounds(self) -> int:
         """Return how many passes cover a value's columns, with `keys` columns in each."""
         return ceil(4 * self.v_vec4s / self.keys)
@@ -82,12 +106,12 @@ class MatrixTile:
     @property
     def pitch(self) -> int:
         """Return the stride of queries and keys in memory, in vectors, with two of padding."""
-        return self.k_steps * self.unit.k // 4 + 2
+        return self.k_width + 2
 
     @property
     def vectors(self) -> int:
         """Return the vectors of queries, keys or columns of values, the most of them."""
-        columns = ceil(4 * self.v_vec4s / self.unit.n) * self.unit.n
+        columns = self.v_tiles * self.unit.n
         return max(max(self.rows, self.keys) * self.pitch, columns * (self.keys // 4 + 2))
 
     @property
@@ -101,15 +125,15 @@ class MatrixTile:
         # Scores are in f32, weights in f16.
         scores = 3 * VEC4_NBYTES * self.rows * (self.keys // 4 + 2)
         tile = VEC4_NBYTES * self.vectors
-        # Two places for each key, two magnitudes, a number for each thread.
-        return tile + scores + 8 * (self.keys + 1) + 4 * self.threads
+        # Two places for each key, a flag, a number for each thread.
+        return tile + scores + 8 * self.keys + 4 * (self.threads + 1)
 
     def suits(self, capabilities: Capabilities) -> bool:
         """Return whether the unit divides the tile, and the kernel fits a device."""
         unit = self.unit
         keys = self.keys % (self.shares * unit.n), self.keys % unit.k
         rests = (self.rows % (self.matrices * unit.m), *keys)
-        vectors = unit.n % 4 == unit.k % 4 == 0
+        vectors = unit.n % 4 == unit.k % 4 == self.keys % 16 == 0
         return (
             not any(rests)
             and vectors
@@ -122,6 +146,8 @@ class MatrixTile:
     def choices(self) -> dict[str, str | int]:
         """Return the shader's constants."""
         unit, threads = self.unit, self.threads
+        # Four threads bring sixteen keys of a vector of columns.
+        v_step = threads * 4 // self.keys
         return {
             "WG": threads,
             **dialect(unit, ("tile", "weights"), "scores"),
@@ -134,12 +160,16 @@ class MatrixTile:
             "K_VEC4S": self.k_vec4s,
             "K_STEPS": self.k_steps,
             "Q_ITEMS": ceil(self.k_steps * unit.k / 4 / self.row_threads),
-            "K_ITEMS": ceil(self.keys * self.k_steps * unit.k / 4 / threads),
+            "K_LANES": self.k_lanes,
+            "K_ITEMS": self.k_width // self.k_lanes,
+            "K_ROUNDS": ceil(self.keys * self.k_lanes / threads),
             "KEY_TILES": self.keys // unit.n // self.shares,
             "KEY_STEPS": self.keys // unit.k,
             "V_VEC4S": self.v_vec4s,
-            "V_TILES": ceil(4 * self.v_vec4s / unit.n),
-            "V_SQUARES": ceil(self.keys // 4 * self.v_vec4s / threads),
+            "V_TILES": self.v_tiles,
+            "V_PARTS": ceil(self.v_tiles / self.shares),
+            "V_SQUARES": ceil(self.v_vec4s / v_step),
+            "V_STEP": v_step,
             "ROUNDS": self.rounds,
             "FOURS": self.keys // 4 // self.row_threads,
             "PITCH": self.pitch,
@@ -153,13 +183,14 @@ def pick_matrix_tile(launch: Launch, capabilities: Capabilities) -> MatrixTile |
     plain = "SHARED" not in launch.choices and launch.operands["k"].spec.dtype != F32
     if unit is None or not capabilities.f16 or not plain or not has_many_rows(launch):
         return None
-    return _fit(launch, capabilities, MOST_COLS)
+    return _fit(launch, capabilities)
 
 
-def _fit(launch: Launch, capabilities: Capabilities, most: int) -> MatrixTile | None:
-    """Return the first size that fits heads of up to `most` columns, and the device."""
+def _fit(launch: Launch, capabilities: Capabilities) -> MatrixTile | None:
+    """Return the first size that fits heads and the device."""
     k_vec4s, v_vec4s = launch.count("k_vec4s"), launch.count("v_vec4s")
-    return None if 4 * max(k_vec4s, v_vec4s) > most else pick_size(k_vec4s, v_vec4s, capabilities)
+    wide = 4 * max(k_vec4s, v_vec4s) > MOST_COLS
+    return None if wide else pick_size(k_vec4s, v_vec4s, capabilities)
 
 
 def pick_size(k_vec4s: int, v_vec4s: int, capabilities: Capabilities) -> MatrixTile | None:
@@ -173,8 +204,8 @@ def pick_size(k_vec4s: int, v_vec4s: int, capabilities: Capabilities) -> MatrixT
     unit, cols = capabilities.matrix, 4 * max(k_vec4s, v_vec4s)
     if unit is None:
         return None
-    shares = next((count for highest, count in SHARES if cols <= highest), 1)
-    sizes = [(*SIZES[0], shares), *((*size, 1) for size in SIZES)]
+    sizes = [(*size, shares) for most, size, shares in SHARED if cols <= most][:1]
+    sizes += [(*size, 1) for size in SIZES]
     tiles = (MatrixTile(rows, keys, k_vec4s, v_vec4s, unit, n) for rows, keys, n in sizes)
     return next((tile for tile in tiles if tile.suits(capabilities)), None)
 
@@ -182,14 +213,11 @@ def pick_size(k_vec4s: int, v_vec4s: int, capabilities: Capabilities) -> MatrixT
 def pick_plain_tile(launch: Launch, capabilities: Capabilities) -> MatrixTile | None:
     """Return the tile of attention over plain keys; None if the kernel does not support it.
 
-    Keys need no mask, as many rows and keys as fill a tile, and heads that are whole vectors.
+    There must be as many rows and keys as fill a tile, and heads that are whole vectors.
     """
     unit = capabilities.matrix
-    if unit is None or not capabilities.f16 or launch.choices["MASKED"]:
-        return None
-    if not has_plain_rows(launch):
-        return None
-    return _fit(launch, capabilities, MOST_PLAIN_COLS)
+    fits = unit is not None and capabilities.f16 and has_plain_rows(launch)
+    return _fit(launch, capabilities) if fits else None
 
 
 @paged_attention.fuses("paged_attention", name="attention_matrix", exact=False)
@@ -213,21 +241,109 @@ def attend_in_matrices(launch: Launch, capabilities: Capabilities) -> Launch | N
         return None
     choices = {**tile.choices(), **cache_modules(launch, f16=True)}
     found = use_tiles(launch, count_rows(launch), tile.rows, choices)
-    return replace(found, shader=f"{FOLDER}/attention_matrix")
+    return replace(found, shader=SHADER)
 
 
-@scaled_attention.fuses("scaled_attention", name="scaled_attention_matrix", exact=False)
+@op(
+    select=no_kernel("rounded_attention", "matrix units", "scaled_dot_product_attention"),
+    shader=SHADER,
+    dense=("sinks",),
+    trusted=True,
+)
+def rounded_attention(
+    q: Node,
+    k: Node,
+    v: Node,
+    mask: Node | None = None,
+    sinks: Node | None = None,
+    *,
+    k_shape: Shape,
+    v_shape: Shape,
+    scale: float,
+    causal: bool = False,
+    window: int = 0,
+    softcap: float = 0.0,
+    splits: int = 1,
+) -> Launch:
+    """Attend to keys and values in f16 by matrix units, with sums in f32.
+
+    Parameters
+    ----------
+    q, mask, sinks, scale, causal, window, softcap, splits
+        See `scaled_attention`.
+    k, v : (size + cols + 8,), f16
+        See `f16_pixels`.
+    k_shape, v_shape : (batch, keys, kv_heads, cols)
+        Of their values; columns are whole vectors of four.
+
+    Returns
+    -------
+    As `scaled_attention`.
+    """
+    keys, values = (
+        make_view(n, Spec.dense(shape, F16)) for n, shape in ((k, k_shape), (v, v_shape))
+    )
+    launch = scaled_attention.record(
+        q,
+        keys,
+        values,
+        mask,
+        sinks,
+        scale=scale,
+        causal=causal,
+        window=window,
+        softcap=softcap,
+        splits=splits,
+    )
+    return replace(launch, attributes="rounded")
+
+
+@rounded_attention.reference
+def rounded_attention_reference(
+    q: Array,
+    k: Array,
+    v: Array,
+    mask: Array | None = None,
+    sinks: Array | None = None,
+    *,
+    k_shape: Shape,
+    v_shape: Shape,
+    scale: float,
+    causal: bool = False,
+    window: int = 0,
+    softcap: float = 0.0,
+    splits: int = 1,
+) -> Array:
+    """Attend with all scores at once."""
+    return scaled_attention_reference(
+        q,
+        widened(k, k_shape),
+        widened(v, v_shape),
+        mask,
+        sinks,
+        scale=scale,
+        causal=causal,
+        window=window,
+        softcap=softcap,
+        splits=splits,
+    )
+
+
+@rounded_attention.fuses("scaled_attention", name="scaled_attention_matrix", exact=False)
 def plain_keys_in_matrices(node: OpNode, graph: Graph) -> Node | None:
     """Replace attention over plain keys by the op on matrix units, if rounding is allowed."""
-    done = node.call.kwargs.get("matrix", False)
-    if done or pick_plain_tile(node.launch, graph.capabilities) is None:
+    if pick_plain_tile(node.launch, graph.capabilities) is None:
         return None
-    return graph.call(find(node.op), *node.call.args, **{**node.call.kwargs, "matrix": True})
+    q, k, v, *rest = node.call.args
+    how = {name: node.call.kwargs[name] for name in OPTIONS if name in node.call.kwargs}
+    rounded = (graph.call(f16_pixels, each, graph.shared(magnitudes, each)) for each in (k, v))
+    shapes = {"k_shape": k.spec.shape, "v_shape": v.spec.shape}
+    return graph.call(rounded_attention, q, *rounded, *rest, **shapes, **how)
 
 
 def attend_plain_in_matrices(launch: Launch, capabilities: Capabilities) -> Launch | None:
-    """Return the launch of attention over plain keys; None if rounding is off or no tile fits."""
-    tile = pick_plain_tile(launch, capabilities) if launch.attributes == "matrix" else None
+    """Return the launch of attention over rounded keys; None if no tile fits."""
+    tile = pick_plain_tile(launch, capabilities)
     if tile is None:
         return None
-    return plain_launch(launch, "attention_matrix", tile.rows, tile.choices())
+    return plain_launch(launch, "attention_matrix", tile.rows, {**tile.choices(), **PLAIN})

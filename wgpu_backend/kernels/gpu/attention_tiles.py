@@ -216,8 +216,7 @@ def pick_plain_tile(launch: Launch, capabilities: Capabilities) -> AttentionTile
 def plain_keys_in_f16(node: OpNode, graph: Graph) -> Node | None:
     """Replace attention over plain keys by the op with f16 products, if rounding is allowed."""
     kwargs = node.call.kwargs
-    done = kwargs.get("f16", False) or kwargs.get("matrix", False)
-    if done or pick_plain_tile(node.launch, graph.capabilities) is None:
+    if kwargs.get("f16", False) or pick_plain_tile(node.launch, graph.capabilities) is None:
         return None
     return graph.call(find(node.op), *node.call.args, **{**kwargs, "f16": True})
 
@@ -227,7 +226,9 @@ def attend_plain_in_tiles(launch: Launch, capabilities: Capabilities) -> Launch 
     tile = pick_plain_tile(launch, capabilities) if launch.attributes else None
     if tile is None:
         return None
-    return plain_launch(launch, "attention_tiled", tile.rows, tile.choices())
+    narrow = all(launch.operands[name].spec.dtype == F16 for name in "kv")
+    choices = {**tile.choices(), "RANGED": not narrow}
+    return plain_launch(launch, "attention_tiled", tile.rows, choices)
 
 
 def plain_launch(
@@ -237,7 +238,6 @@ def plain_launch(
     batch, tokens, heads, _ = launch.operands["q"].spec.shape
     kv_heads = launch.operands["k"].spec.shape[2]
     rows = batch * tokens * heads // kv_heads
-    narrow = all(launch.operands[name].spec.dtype == F16 for name in "kv")
     return replace(
         launch,
         shader=f"{FOLDER}/{kernel}",
@@ -247,7 +247,6 @@ def plain_launch(
             **launch.choices,
             **choices,
             "source": "lib/attention/plain_rows",
-            "RANGED": not narrow,
             **{n: f"formats/vec4/{launch.operands[n].spec.dtype}" for n in "kv"},
             # The kernel does not import these itself: another module does.
             **{n: f"formats/load/{launch.operands[n].spec.dtype}" for n in ("mask", "sinks")},

@@ -176,6 +176,7 @@ CASES = (
     FusionCase("attention_matrix", F16_ERROR, _prompts),
     FusionCase("attention_tiles", F16_ERROR, _prompts),
     FusionCase("scaled_attention_matrix", F16_ERROR, _plain_keys),
+    FusionCase("scaled_attention_matrix", F16_ERROR, partial(_plain_keys, masked=True)),
     FusionCase("scaled_attention_tiles", F16_ERROR, _plain_keys),
     FusionCase("scaled_attention_tiles", F16_ERROR, partial(_plain_keys, masked=True)),
     FusionCase("convolve_matrix", F16_ERROR, _convolved),

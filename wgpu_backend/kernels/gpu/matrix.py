@@ -68,9 +68,6 @@ class Blocks:
         return STRIDE_NBYTES * (tile.rows + tile.columns) + results
 
 
-# The first of convolutions, whose threads hold places of pixels, too: fewer sums than the first of
-# products leave registers for them.
-CONV_BLOCKS = Blocks(2, 4, 4, 2)
 # The largest first: each loads less for a product than the next, and makes fewer work groups.
 BLOCKS = (
     Blocks(2, 2, 4, 4),
@@ -87,22 +84,20 @@ def has_matrix_units(capabilities: Capabilities) -> bool:
     return capabilities.f16 and bool(_fitting(capabilities))
 
 
-def _fitting(capabilities: Capabilities, *, convolves: bool = False) -> list[Blocks]:
+def _fitting(capabilities: Capabilities) -> list[Blocks]:
     """Return the blocks whose threads and workgroup memory a device has; none without units."""
     unit = capabilities.matrix
     if unit is None:
         return []
     return [
         blocks
-        for blocks in ((CONV_BLOCKS, *BLOCKS[1:]) if convolves else BLOCKS)
+        for blocks in BLOCKS
         if blocks.tile(unit).threads <= capabilities.max_workgroup_invocations
         and blocks.nbytes(unit) <= capabilities.max_workgroup_nbytes
     ]
 
 
-def pick_blocks(
-    m: int, n: int, capabilities: Capabilities, *, split: bool = False, convolves: bool = False
-) -> Blocks:
+def pick_blocks(m: int, n: int, capabilities: Capabilities, *, split: bool = False) -> Blocks:
     """Return the largest blocks that waste few columns and keep the device busy.
 
     Parameters
@@ -111,12 +106,10 @@ def pick_blocks(
         Rows of the weight, and columns.
     split : bool
         Work groups take parts of k, see `kernels.gpu.split_k`, which makes enough of them.
-    convolves : bool
-        The columns are pixels of a convolution.
     """
     unit = capabilities.matrix
     assert unit is not None
-    fits = _fitting(capabilities, convolves=convolves)
+    fits = _fitting(capabilities)
     widths = {blocks: blocks.tile(unit).columns for blocks in fits}
     padded = {blocks: -(-n // width) * width for blocks, width in widths.items()}
     least = min(padded.values())

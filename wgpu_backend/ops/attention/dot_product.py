@@ -48,7 +48,6 @@ def scaled_attention(
     softcap: float = 0.0,
     splits: int = 1,
     f16: bool = False,
-    matrix: bool = False,
 ) -> Launch:
     """Attend to plain keys and values, in f32; see `scaled_dot_product_attention`.
 
@@ -81,8 +80,6 @@ def scaled_attention(
         Ranges of keys, with a work group each.
     f16 : bool
         Round operands and weights to f16, and add up few products in f16. Fusion rules set it.
-    matrix : bool
-        Round operands and weights to f16, for matrix units. Fusion rules set it.
 
     Returns
     -------
@@ -114,7 +111,7 @@ def scaled_attention(
         },
         choices={**_presence(mask, sinks), "CAUSAL": causal, "CAPPED": softcap > 0},
         work=2 * math.prod(scores) * (cols + v_cols),
-        attributes="matrix" if matrix else "f16" if f16 else None,
+        attributes="f16" if f16 else None,
     )
 
 
@@ -132,7 +129,6 @@ def scaled_attention_reference(
     softcap: float = 0.0,
     splits: int = 1,
     f16: bool = False,
-    matrix: bool = False,
 ) -> Array:
     """Attend with all scores at once."""
     heads, repeats = q.shape[2], q.shape[2] // k.shape[2]
