@@ -309,4 +309,5 @@ def test_sums_shrink_where_scores_grow(units, rng, monkeypatch):
     k *= np.linspace(0.1, 30, 300, dtype="f4")[:, None, None]
     k[:, :, 1] = k[:, ::-1, 1]
     build = attended([q, k, v])
-    assert nmse(values_of(units, build), values_of(NumpyExecutor(), build)) < LIMIT
+    # Rounding shows in weights as much as scores are large, here up to a hundred: 1.5e-6.
+    assert nmse(values_of(units, build), values_of(NumpyExecutor(), build)) < 10 * LIMIT
