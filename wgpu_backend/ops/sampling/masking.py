@@ -6,10 +6,13 @@ from wgpu_backend.dtypes import F32, U32
 from wgpu_backend.errors import ShapeError
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Spec
-from wgpu_backend.ops.check import require, require_dtype, require_rank
+from wgpu_backend.ops.check import MAX_GROUPS, require, require_dtype, require_rank
 from wgpu_backend.ops.op import op
 from wgpu_backend.ops.reference import Array
 from wgpu_backend.text.grammar.masks import apply_mask
+
+# Columns of a work group: 64 threads have four each.
+COLUMNS = 256
 
 
 @op(dense=("x", "mask"), trusted=True)
@@ -46,8 +49,9 @@ def mask_logits(x: Node, mask: Node) -> Launch:
     return Launch(
         Spec.dense((rows, cols), F32),
         {"x": x, "mask": mask},
-        threads=x.spec.size,
-        params={"size": x.spec.size, "cols": cols, "words": wanted[1]},
+        groups=(-(-cols // COLUMNS), min(rows, MAX_GROUPS), 1),
+        params={"rows": rows, "cols": cols, "words": wanted[1]},
+        choices={"WG": COLUMNS // 4},
         work=2 * x.spec.nbytes + mask.spec.nbytes,
     )
 
