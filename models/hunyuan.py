@@ -31,7 +31,7 @@ class HunyuanMoe(Hunyuan):
     """Hunyuan with experts."""
 
     def feed_forward(self, config: nn.LayerConfig) -> nn.FeedForward:
-        """Build experts with a softmax over all, and normalised weights."""
+        """Build experts, with normalised weights from a softmax over all scores."""
         return nn.Experts(config)
 
 

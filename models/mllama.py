@@ -129,7 +129,7 @@ class Mllama(Decoder):
         return {i: attention.project_states(rows) for i, attention in crossed.items()}
 
     def logits(self, hidden: Tensor) -> Tensor:
-        """Return the logits of every row of the embedding; those that are only read never win."""
+        """Return the logits of every row of the embedding; rows without an output never win."""
         y = super().logits(hidden)
         if (missing := self.vocabulary - y.shape[1]) <= 0:
             return y

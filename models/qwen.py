@@ -95,7 +95,7 @@ class Qwen3Moe(Qwen3):
     """Qwen 3 with experts, whose weights are normalised."""
 
     def feed_forward(self, config: nn.LayerConfig) -> nn.FeedForward:
-        """Build experts with a softmax over all."""
+        """Build experts, weighted by a softmax over the scores of all of them."""
         return nn.Experts(config)
 
 
@@ -145,5 +145,5 @@ class Qwen3VLMoe(Qwen3VL):
     """Qwen3-VL with experts, whose weights are normalised."""
 
     def feed_forward(self, config: nn.LayerConfig) -> nn.FeedForward:
-        """Build experts with a softmax over all."""
+        """Build experts, weighted by a softmax over the scores of all of them."""
         return nn.Experts(config)

@@ -53,7 +53,7 @@ class Qwen3Next(Decoder):
         return GatedAttention(config, self.rope)
 
     def feed_forward(self, config: nn.LayerConfig) -> nn.FeedForward:
-        """Build experts with a softmax over all, and normalised weights."""
+        """Build experts, with normalised weights from a softmax over all scores."""
         return nn.Experts(config)
 
 

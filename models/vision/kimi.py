@@ -150,7 +150,7 @@ class KimiK25Vision(KimiVision):
         self.most_side = self.config.uint("vision.max_side_patches", MOST_SIDE, at_least=1)
 
     def values(self, source: NDArray[Any]) -> F32s:
-        """Return a picture's values; it is reduced to the most patches of all and of a side."""
+        """Return a picture's values, reduced to the most patches in all and along a side."""
         size = source.shape[:2]
         count = math.prod(max(1.0, side // self.patch) for side in size)
         most = self.most_side * self.patch

@@ -167,7 +167,7 @@ class MiniCPMVision(Tower):
         return found
 
     def fit(self, size: tuple[float, float], *, enlarge: bool) -> Size:
-        """Return a size with about `edge`² pixels in whole patches; only less unless `enlarge`."""
+        """Return a size of about `edge`² pixels in whole patches; enlarge only if `enlarge`."""
         height, width = size
         if width * height > self.edge**2 or enlarge:
             ratio = width / height

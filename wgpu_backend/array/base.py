@@ -63,7 +63,7 @@ class ArrayBase:
 
     @property
     def node(self) -> Node:
-        """The node of its values.
+        """The node of the array's values.
 
         Raises
         ------
@@ -81,11 +81,11 @@ class ArrayBase:
 
     @property
     def session(self) -> Session:
-        """The session that computes it."""
+        """The session that computes the array."""
         return cast("Session", self.node.builder)
 
     def free(self) -> None:
-        """Release its values; using the array afterwards is an error."""
+        """Release the array's values; using it afterwards is an error."""
         if self._node is not None:
             self.session.leave(self)
         self._node = None
@@ -115,7 +115,7 @@ class ArrayBase:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of its values."""
+        """Bytes of the array's values."""
         return self.node.spec.nbytes
 
     @property
@@ -130,7 +130,7 @@ class ArrayBase:
 
     @property
     def is_evaluated(self) -> bool:
-        """True if its values have been computed, or are being computed."""
+        """True if the array's values have been computed, or are being computed."""
         return self._node is not None and is_done(self._node)
 
     # Values.

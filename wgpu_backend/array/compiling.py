@@ -34,7 +34,7 @@ _enabled = [True]
 
 
 def enable_compile() -> None:
-    """Let compiled functions replay, as they do from the start."""
+    """Let compiled functions replay, which is the default."""
     _enabled[0] = True
 
 
@@ -168,7 +168,7 @@ class Trace:
         return map_tree(lambda _: wrap(next(results)), self._tree, _Result)
 
     def _fill(self, given: Sequence[Node]) -> tuple[list[tuple[Node, Node]], list[int]]:
-        """Return copies from arguments to the graph's inputs, and the indices of new arguments."""
+        """Return the copies of arguments to the graph's inputs, and which arguments are new."""
         session = self._session
         news = [i for i, node in enumerate(given) if node.spec.size and not self._is_there(i, node)]
         whole = {i: _whole(given[i]) for i in news}
@@ -203,7 +203,7 @@ class _Result:
 
 
 def _assign(container: Any, values: Any) -> None:
-    """Put arrays of a tree into the lists and dictionaries of another of the same form."""
+    """Copy the arrays of a tree into another tree of the same structure."""
     if container is None:
         return
     if isinstance(container, dict):

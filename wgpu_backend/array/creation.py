@@ -206,7 +206,7 @@ def eye(
     device: object = None,
     **named: int | None,
 ) -> Array:
-    """Return a matrix of ones on diagonal `k`, float32 by default; above 0 is above the main one.
+    """Return a matrix of ones on diagonal `k`, float32 by default; `k` above 0 is above the main.
 
     The number of columns is that of rows by default; ``m=`` is MLX's name for it, and ``n_cols=``
     the array API's.

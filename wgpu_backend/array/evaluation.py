@@ -53,7 +53,7 @@ def _like(model: Any, items: list[Any]) -> Any:
 
 
 def form(tree: Any) -> Any:
-    """Return a hashable value that is equal for trees that differ in values of arrays alone.
+    """Return a hashable key of a tree, equal for trees that differ only in their arrays' values.
 
     Raises
     ------

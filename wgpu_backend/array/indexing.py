@@ -465,7 +465,7 @@ def _array_place(places: Sequence[Place]) -> int:
 
 
 def _axes_after(places: Sequence[Place], first: int) -> int:
-    """Return the number of axes of the result after those of arrays."""
+    """Return how many axes of the result follow those of the index arrays."""
     return sum(isinstance(p, Range) for p in places[first:]) if first >= 0 else 0
 
 
@@ -500,7 +500,7 @@ def _values(values: Any, node: Node, session: Session) -> Node:
 
 
 def _fit_values(values: Node, shape: Shape) -> Node:
-    """Broadcast values to the shape they are written to; leading axes of one may go."""
+    """Broadcast values to the shape they are written to; drop leading axes of one if needed."""
     own = values.spec.shape
     # NumPy allows more axes than the target has, if they are of one value.
     while len(own) > len(shape) and own[0] == 1:

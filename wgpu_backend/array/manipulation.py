@@ -343,7 +343,7 @@ def triu(x: Array, /, k: int = 0) -> Array:
 
 
 def diagonal(x: Array, /, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Array:
-    """Return a view of a diagonal of each matrix as the last axis; above 0 is above the main."""
+    """View a diagonal of each matrix as the last axis; above 0 is above the main diagonal."""
     return wrap(ops.diagonal(as_node("diagonal", x), offset, axis1, axis2))
 
 
@@ -461,7 +461,7 @@ def atleast_3d(*arrays: Array) -> Any:
 
 
 def _each(arrays: Sequence[Array], shapes: dict[int, Any]) -> Any:
-    """Reshape arrays by their numbers of axes; None appends an axis."""
+    """Reshape each array by a function of its number of axes."""
     found = [
         x.reshape(*(shapes[x.ndim] or (*x.shape, 1))) if x.ndim in shapes else wrap(x.node)
         for x in arrays

@@ -115,7 +115,7 @@ def _operands(name: str, x: Array, weight: Array, axes: int) -> tuple[Node, Node
 
 
 def _each(value: Any, axes: int) -> tuple[Any, ...]:
-    """Return a number for each axis; one number is for all."""
+    """Return a number for each axis; a single number counts for every axis."""
     return (value,) * axes if isinstance(value, int) else tuple(value)
 
 

@@ -63,7 +63,7 @@ def dequantize(
     global_scale: Any = None,
     dtype: Any = None,
 ) -> Array:
-    """Return the values of what `quantize` made.
+    """Decode an array that `quantize` encoded.
 
     Parameters
     ----------

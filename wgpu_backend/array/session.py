@@ -35,7 +35,7 @@ class Holder(Protocol):
 
     @property
     def node(self) -> Node:
-        """The node of its values."""
+        """The node of the array's values."""
         ...
 
 

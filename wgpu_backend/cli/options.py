@@ -402,7 +402,7 @@ def make_placement(
     op_offload: bool | None = None,
     kv_offload: bool | None = None,
 ) -> PlacementOptions | None:
-    """Return how layers are placed on devices, or None if no option asks for it.
+    """Return how layers are placed on devices, or None if no option places them.
 
     ``OLLAMA_SCHED_SPREAD`` and ``OLLAMA_GPU_OVERHEAD`` of the environment count, too.
 

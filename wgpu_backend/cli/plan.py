@@ -96,7 +96,7 @@ def _free(plan: Plan, device: str) -> str:
 
 
 def _host_row(plan: Plan, use: DeviceUse) -> tuple[str, ...]:
-    """Return the row of what a device reads from the host's memory."""
+    """Return the row of the weights and states that a device reads from the host's memory."""
     parts = (sum(use.host_weights), sum(use.host_cache), 0, use.host_size)
     cells = [human_bytes(nbytes) for nbytes in parts]
     layers = describe_layers(plan, use.id, on_host=True) or "caches"
@@ -131,7 +131,7 @@ def describe_layers(plan: Plan, device: str, *, on_host: bool = False) -> str:
 
 
 def list_facts(plan: Plan, parallel: int, kv_dtype: str) -> list[tuple[str, str]]:
-    """Return what the plan assumes and predicts, as names and values."""
+    """Return the plan's assumptions and predictions, as names and values."""
     layers = len(plan.placement.layers) + 1
     answers = f"{parallel} answers of " if parallel > 1 else ""
     context = f"{answers}{plan.sizes.num_ctx} positions, {kv_dtype} keys and values"

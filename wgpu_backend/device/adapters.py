@@ -303,7 +303,7 @@ def _search_text(text: object) -> str:
 # What is not kept of the adapters is released before another thread asks.
 @not_at_end("devices")
 def Devices() -> DeviceList:
-    """List what this machine can compute on, best first.
+    """List the devices of this machine, best first.
 
     Discrete GPUs come before integrated ones, a rasteriser (kind ``software``) after every
     GPU, and the NumPy device (id and kind ``cpu``) last. An adapter that two APIs show is
@@ -389,7 +389,7 @@ def open_adapter(info: DeviceInfo, adapter: wgpu.GPUAdapter, profile: Profile) -
 
 
 def read_capabilities(info: DeviceInfo, gpu: wgpu.GPUDevice) -> Capabilities:
-    """Read what kernels may use from an opened device."""
+    """Read the capabilities that kernels may use from an opened device."""
     limits: dict[str, int] = gpu.limits
     alignment = max(
         limits["min-storage-buffer-offset-alignment"],

@@ -119,7 +119,7 @@ def _resource(buffer: Buffer, offset: int, nbytes: int) -> object:
 
 
 class Binder:
-    """A maker of bind groups, equal ones once, which checks dispatches.
+    """A cache of bind groups, which checks dispatches before it makes one.
 
     Parameters
     ----------

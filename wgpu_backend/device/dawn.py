@@ -179,7 +179,7 @@ class DawnCalls(Native):
         return promise.sync_wait()
 
     def finish(self, gpu: Any, encoder: Any) -> Any:
-        """Finish an encoder's handle and submit it.
+        """Finish the encoder of a handle and submit it.
 
         Returns
         -------

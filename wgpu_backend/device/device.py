@@ -340,7 +340,7 @@ class Device:
         return Binder(self._queue, self._pool, self.capabilities)
 
     def bind(self, binder: Binder, dispatch: Dispatch) -> None:
-        """Make the bind group of a dispatch ahead of its Program; errors are those of `program`."""
+        """Make the bind group of a dispatch before its Program; raises like `program`."""
         with self._queue.enter(dispatch.name):
             binder.group(dispatch)
 

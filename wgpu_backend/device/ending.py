@@ -47,7 +47,7 @@ _open = _Open()
 
 @contextmanager
 def not_at_end(subject: str) -> Generator[None]:
-    """Enter adapter queries or device opening, one thread at a time, and not after the end.
+    """Let one thread at a time query adapters or open a device, until the interpreter ends.
 
     Raises
     ------

@@ -11,7 +11,7 @@ from wgpu_backend.device.wgsl.module import load
 
 
 def lanes_together(device: Device) -> int:
-    """Return the threads of a work group of eight that are one subgroup, for `Capabilities.lanes`.
+    """Measure how many of eight threads form one subgroup, for `Capabilities.lanes`.
 
     LLVM's rasteriser has eight lanes with AVX, and four on an older or another processor.
     """

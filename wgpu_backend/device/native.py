@@ -205,7 +205,7 @@ class Native:
         return self.finish(gpu, encoder._internal)
 
     def finish(self, gpu: Any, encoder: Any) -> Any:
-        """Finish an encoder's handle and submit it, as `submit`."""
+        """Finish the encoder of a handle and submit it, like `submit`."""
         commands = self.safe.wgpuCommandEncoderFinish(encoder, self._commands)
         try:
             buffers = self.ffi.new("WGPUCommandBuffer[]", [commands])

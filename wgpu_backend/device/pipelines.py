@@ -88,7 +88,7 @@ def point_to_source(error: BaseException, shader: Shader) -> ShaderError:
 
 
 def _point_to_caller(shader: Shader, line: int, column: int, what: str) -> ShaderError:
-    """Return an error at a place; in the package's ``lib/``, at the caller's first function."""
+    """Return an error at a place; for a file of ``lib/``, at the caller's first function."""
     origin = shader.origins[line - 1] if line <= len(shader.origins) else ""
     lines = shader.text.splitlines()
     outside = any(not o.startswith(PACKAGE) for o in shader.origins)

@@ -1,4 +1,4 @@
-"""Host bytes of replays' inputs: a place for each replay of one submit."""
+"""The inputs of replays in host memory, with a place for each replay of one submit."""
 
 from __future__ import annotations
 

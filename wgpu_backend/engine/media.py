@@ -44,7 +44,7 @@ F32s = NDArray[np.float32]
 
 
 class RowKinds(NamedTuple):
-    """What rows of a model's towers need in a pass.
+    """The inputs and the attention that a pass needs for rows of a model's towers.
 
     Parameters
     ----------

@@ -87,14 +87,14 @@ class Speeds:
         return dispatch[1] * self._spent / self._cost if known is None else known
 
     def count(self, dispatches: Sequence[Cost], first: int, seconds: float) -> int:
-        """Return how many dispatches from `first` on take so long; at least one."""
+        """Return how many dispatches from `first` on fit into `seconds`; at least one."""
         stop, left = first, seconds
         while stop < len(dispatches) and (left := left - self.predict(dispatches[stop])) >= 0:
             stop += 1
         return max(stop - first, 1)
 
     def measure(self, dispatches: Sequence[Cost], seconds: float) -> None:
-        """Correct the times of dispatches that took so long together."""
+        """Correct the times of dispatches that together took `seconds`."""
         factor = seconds / sum(map(self.predict, dispatches))
         if not all(dispatch in self._seconds for dispatch in dispatches):
             self._cost += sum(cost for _, cost in dispatches)
@@ -329,7 +329,7 @@ class Towers:
         return [*self._kinds]
 
     def has(self, modality: str) -> bool:
-        """Return whether there is one tower for that; loads nothing and raises nothing."""
+        """Return whether there is one tower for a modality; loads nothing and raises nothing."""
         try:
             return modality in self.modalities
         except (ModelError, OSError):
@@ -388,7 +388,7 @@ class Towers:
 
     @property
     def row_kinds(self) -> RowKinds:
-        """Return what rows of the towers need in a pass, without loading weights."""
+        """Return the needs of the towers' rows in a pass, without loading weights."""
         modalities = [name for name in ("image", "audio") if self.has(name)]
         if not modalities or self._file is None or self._kinds is None:
             return NO_ROWS

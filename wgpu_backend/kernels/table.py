@@ -67,7 +67,7 @@ def runs(op: Operation, launch: Launch, capabilities: Capabilities) -> bool:
 
 
 def complete(capabilities: Capabilities) -> Capabilities:
-    """Add what families know of a device to its capabilities."""
+    """Complete the capabilities of a device with those that families derive."""
     for family in FAMILIES:
         if family.complete:
             capabilities = family.complete(capabilities)

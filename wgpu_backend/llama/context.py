@@ -251,7 +251,7 @@ class Context(Closable):
         return self.model.alone(run)
 
     def n_ctx(self) -> int:
-        """Return the positions of all sequences together."""
+        """Return the number of positions of all sequences together."""
         return self._n_ctx
 
     def n_batch(self) -> int:

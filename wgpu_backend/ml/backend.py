@@ -242,7 +242,7 @@ class BackendMemory:
 
 
 def sum_by_layer(sizes: Mapping[str, int], least: int = 0) -> tuple[int, ...]:
-    """Return bytes of at least so many layers, by the numbers in names; the last is the rest."""
+    """Sum bytes by the layer numbers in names, for at least `least` layers, then the rest."""
     layers: dict[int, int] = {}
     rest = 0
     for name, nbytes in sizes.items():
@@ -289,7 +289,7 @@ def _device_memory(
     host: HostMemory,
     layers: int = 0,
 ) -> tuple[DeviceMemory, DeviceMemory]:
-    """Return what lies in a device's own memory, and what it reads from the host's."""
+    """Return the bytes in a device's own memory, and those that it reads from the host's."""
     layers = max(layers, *(len(sum_by_layer(sizes)) - 1 for sizes in (weights, cache)))
 
     def split(*, on_host: bool) -> tuple[tuple[int, ...], tuple[int, ...]]:

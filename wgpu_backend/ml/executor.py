@@ -85,7 +85,7 @@ class Recorded(Protocol):
         ...
 
     def replay_between(self, before: Pairs, after: Pairs) -> None:
-        """Copy tensors, run, and copy outputs, as `Executor.copy`; does not wait."""
+        """Copy tensors as `Executor.copy` does, run, and copy outputs; does not wait."""
         ...
 
     def close(self) -> None:
@@ -97,7 +97,7 @@ class Submitted(Protocol):
     """A part of a run that was submitted."""
 
     def wait(self) -> object:
-        """Wait until the device has run it."""
+        """Wait until the device has run the graph."""
         ...
 
 
@@ -140,7 +140,7 @@ class Pausable(Protocol):
         ...
 
     def prepare(self, seconds: float) -> bool:
-        """Get it ready for runs, for about so long; return whether it is.
+        """Prepare the graph for about `seconds`; return whether it is ready.
 
         Kernels are compiled by other threads meanwhile. Calls follow until it returns true;
         `begin` does what is left.
@@ -161,7 +161,7 @@ class Executor(Protocol):
 
     @property
     def info(self) -> DeviceInfo:
-        """The device it runs on."""
+        """The device of the executor."""
         ...
 
     @property
@@ -253,7 +253,7 @@ def estimate_cost(launch: Launch) -> int:
 
 
 def require_under_way(run: Item | None) -> Item:
-    """Return what a pausable run has until it is closed; raise if it was."""
+    """Return an attribute that a pausable run has until it is closed; raise if it is None."""
     if run is None:
         raise ContextError("advance: the run was closed, or another pausable run began after it")
     return run

@@ -107,7 +107,7 @@ class Part:
     whole: dict[Storage, int] = field(default_factory=dict[Storage, int])
 
     def forget(self, storage: Storage) -> None:
-        """Forget what stands for a storage."""
+        """Forget the part's copy of a storage."""
         gone = self.local.pop(storage)
         self.copies = {key: node for key, node in self.copies.items() if node.storage is not gone}
 
@@ -210,7 +210,7 @@ class Partition:
         return near if not found or near in found else found[0]
 
     def _allowed(self, node: Node) -> tuple[int, ...]:
-        """Return the devices that a node's weights and states allow; none where all do."""
+        """Return the devices that a node's weights and states allow; empty if it has neither."""
         placed = [
             (operand, self._places.home(operand.storage))
             for operand in self._all_operands(node)
@@ -246,7 +246,7 @@ class Partition:
     # The part of a node.
 
     def _place(self, node: Node) -> None:
-        """Put a node into the first part of its device that has all it reads before it."""
+        """Put a node into the first part of its device that runs after everything it reads."""
         assert node.launch is not None
         device = self._device(node)
         self._put(node, self._find_part(device, self._earliest(node, device)))
@@ -317,14 +317,14 @@ class Partition:
                 part.updates[into.storage] = self._read_whole(into.storage, index)
 
     def _forget_elsewhere(self, storage: Storage, index: int) -> None:
-        """Make other parts get a storage anew after it was written."""
+        """Make other parts fetch a storage again after it was written."""
         for other, part in enumerate(self.parts):
             found = part.local.get(storage)
             if other != index and found is not None and found.label.startswith(CROSSING):
                 part.forget(storage)
 
     def _settle_readers(self, state: Storage, index: int) -> None:
-        """Compute what reads the old content of a small state, before a part writes it."""
+        """Compute the nodes that read the old content of a small state, before a part writes it."""
         reads = {state}
         for storage, node in list(self._free.items()):
             if any(o.storage in reads for o in get_operands(node)):
@@ -354,7 +354,7 @@ class Partition:
     # Copies of nodes.
 
     def _use(self, storage: Storage, index: int) -> Storage:
-        """Return what stands for a storage in a part."""
+        """Return the copy of a storage that a part uses."""
         part = self.parts[index]
         found = part.local.get(storage)
         if found is None:
@@ -466,7 +466,7 @@ class Partition:
     # Outputs.
 
     def _put_out(self, node: Node, *, read: bool) -> None:
-        """Have an output computed, and read if it is to be."""
+        """Compute an output in its part, and read it back if `read`."""
         storage = node.storage
         if storage in self.part_of:
             index = self.part_of[storage]

@@ -72,11 +72,11 @@ class Reopenable(Protocol):
 
     @property
     def lost(self) -> DeviceLost | None:
-        """Return the error with which it was lost; None if it was not, or cannot be opened."""
+        """Return the error that lost the executor; None if it is alive, or cannot be reopened."""
         ...
 
     def reopen(self) -> None:
-        """Open it again, with its weights and graphs and with empty caches."""
+        """Reopen the executor, with its weights and graphs and with empty caches."""
         ...
 
 
@@ -344,17 +344,17 @@ class PlacedExecutor:
             )
 
     def latest_update(self, state: Storage) -> Update | None:
-        """Return what the latest run leaves in a small state with copies."""
+        """Return the update of a small state with copies that the latest run makes."""
         return self._kept[state].latest
 
     def note_update(self, state: Storage, update: Update) -> None:
-        """Note what a run leaves in a small state, for later runs on other devices."""
+        """Record a run's update of a small state, for later runs on other devices."""
         kept = self._kept.get(state)
         if kept is not None and kept.values:
             kept.latest = update
 
     def take_update(self, state: Storage, update: Update) -> None:
-        """Bring the copies of a small state to what a run leaves there."""
+        """Apply a run's update to the copies of a small state."""
         kept = self._kept[state]
         if kept.taken is update:
             return
@@ -380,7 +380,7 @@ class PlacedExecutor:
         self.todo.drain()
 
     def fail(self, error: BaseException, device: int) -> BaseException:
-        """Note that a run failed: those after it cannot go on from what it left."""
+        """Record that a run failed, since later runs cannot continue from its states."""
         if self._failure is None:
             subject = f"device {self.placement.devices[device]}: "
             named = not isinstance(error, DeviceError) or str(error).startswith(subject)
@@ -404,7 +404,7 @@ class PlacedExecutor:
             raise error
 
     def report(self, error: BaseException) -> None:
-        """Let further runs begin, after an error that the caller gets."""
+        """Allow further runs, after the caller got the error."""
         if error is self._failure:
             self.drain()
             self._failure = None

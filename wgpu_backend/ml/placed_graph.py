@@ -1,4 +1,4 @@
-"""Graphs over several devices, and their runs: what is submitted where, and when.
+"""Graphs over several devices, and the order in which parts of their runs are submitted.
 
 A recorded graph is one recorded graph for each part, see `ml.partition`. What crosses is read back
 by one device and written as an input of the next. Runs do not wait for each other: one device
@@ -59,12 +59,12 @@ class Task:
 
     @property
     def is_ready(self) -> bool:
-        """Return whether it need not wait for a device."""
+        """Return whether the task can run without waiting for a device."""
         return all(run.is_known(part) for run, part in self.needs)
 
 
 class Schedule:
-    """What is left to do of runs, in order for each device.
+    """The tasks that runs have left, in order for each device.
 
     No thread works in the background: whoever submits or waits does what is due. A thread of its
     own would have to be woken for each part, which takes milliseconds on a busy machine.
@@ -94,7 +94,7 @@ class Schedule:
                         done = True
 
     def bring_on(self, run: Run, part: int) -> None:
-        """Bring other runs to their next devices before a wait for a part.
+        """Advance other runs to their next devices, before waiting for a part.
 
         What they need is of earlier parts, which end about as soon. Without this, the next device
         would have nothing to do from the end of this part until the caller comes again.
@@ -109,13 +109,13 @@ class Schedule:
                     queue.popleft().act()
 
     def finish(self, run: Run, part: int, device: int) -> None:
-        """Do what has to be done until a part of a run is submitted."""
+        """Do a device's tasks until a part of a run is submitted."""
         with self._lock:
             while not run.is_submitted(part):
                 self._queues[device].popleft().act()
 
     def begin(self, run: Run) -> None:
-        """Do what can be done of a new run, and what is left of old ones."""
+        """Add a new run, do the tasks that need not wait, and finish old runs."""
         with self._lock:
             self.advance()
             self._runs.append(run)
@@ -174,7 +174,7 @@ class Run:
             self._values[part] = result.wait()
 
     def finish(self) -> None:
-        """Submit all parts; an error is for who waits for the run, or begins the next."""
+        """Submit all parts; errors are raised where the run is awaited, or the next one begins."""
         for part, device in enumerate(self._devices):
             self._todo.finish(self, part, device)
 
@@ -353,7 +353,7 @@ class PlacedRecorded:
         return PlacedResult(executor, run, self._results, len(self._parts))
 
     def _run_part(self, run: Run, index: int, updates: Mapping[Storage, Update]) -> None:
-        """Submit a part once what it needs of others is there."""
+        """Submit a part once its inputs from other parts have arrived."""
         part, executor = self._parts[index], self._executor
         child = executor.children[part.device]
         try:
@@ -434,7 +434,7 @@ def _join_plans(plans: Sequence[MemoryPlan]) -> MemoryPlan:
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """What a part of a run leaves in a small state: the position in what the part reads back."""
+    """An update of a small state by a part of a run, and its position in the part's outputs."""
 
     run: Run
     part: int

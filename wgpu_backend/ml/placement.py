@@ -74,15 +74,15 @@ class LayerNbytes:
     host_cache: int | None = None
 
     def weights_on(self, device: str) -> int:
-        """Return the bytes of its weights on a device."""
+        """Return the bytes of the layer's weights on a device."""
         return self.host_weights if device == HOST and self.host_weights else self.weights
 
     def cache_on(self, device: str) -> int:
-        """Return the bytes of its cache on a device."""
+        """Return the bytes of the layer's cache on a device."""
         return self.host_cache if device == HOST and self.host_cache else self.cache
 
     def size_on(self, device: str) -> int:
-        """Return the bytes of its weights and cache on a device."""
+        """Return the bytes of the layer's weights and cache on a device."""
         return self.weights_on(device) + self.cache_on(device)
 
     def read_on(self, device: str) -> int:

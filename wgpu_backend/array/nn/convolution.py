@@ -27,7 +27,7 @@ Paddings = int | Sequence[Padding]
 
 
 def for_axes(value: Any, axes: int) -> tuple[Any, ...]:
-    """Return a number for each axis; one number is for all."""
+    """Return a number for each axis; a single number counts for every axis."""
     return (value,) * axes if isinstance(value, int) else tuple(value)
 
 

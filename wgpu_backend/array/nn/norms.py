@@ -131,7 +131,7 @@ class GroupNorm(Module):
 
 
 def _regroup(x: Node, count: int) -> Node:
-    """Reorder channels so that each `count`-th are neighbours."""
+    """Transpose channels from (dims / count, count) to (count, dims / count)."""
     *leading, dims = x.spec.shape
     pairs = reshape_node(x, (x.spec.size // max(dims, 1), dims // count, count))
     return reshape_node(contiguous(permute(pairs, 0, 2, 1)), (*leading, dims))

@@ -346,7 +346,7 @@ class TransformerDecoderLayer(_Layer):
         x_mask: Array | None = None,
         memory_mask: Array | None = None,
     ) -> Array:
-        """Map (n, tokens, dims), with (n, keys, dims) to attend to, to the first's shape."""
+        """Map (n, tokens, dims) to the same shape, attending to a memory (n, keys, dims)."""
         x = self._add(x, self.ln1, lambda y: self.self_attention(y, y, y, x_mask))
         x = self._add(x, self.ln2, lambda y: self.cross_attention(y, memory, memory, memory_mask))
         return self._add(x, self.ln3, self._mlp)
@@ -414,7 +414,7 @@ class TransformerDecoder(Module):
         x_mask: Array | None = None,
         memory_mask: Array | None = None,
     ) -> Array:
-        """Map (n, tokens, dims), with (n, keys, dims) to attend to, to the first's shape."""
+        """Map (n, tokens, dims) to the same shape, attending to a memory (n, keys, dims)."""
         for layer in self.layers:
             x = layer(x, memory, x_mask, memory_mask)
         return self.ln(x)

@@ -97,7 +97,7 @@ def _labels(text: str) -> int:
 
 
 def _declarations(text: str) -> int:
-    """Count functions, types, constants and variables at the top level: each may need another."""
+    """Count functions, types, constants and variables at the top level; each may use others."""
     depth = count = 0
     for found in _DECLARATION.finditer(text):
         mark = found[0]

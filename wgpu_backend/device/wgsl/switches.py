@@ -1,4 +1,4 @@
-"""Long switches in pieces: LLVM's rasteriser makes each case a branch inside the one before.
+"""Splitting of long switches, because LLVM's rasteriser nests the branches of their cases.
 
 It keeps 80 of them at most, and overruns its own stack with more, which ends the process. Pieces
 stand one after the other::

@@ -334,7 +334,7 @@ class Completion:
 
     @property
     def _is_calm(self) -> bool:
-        """Return whether a pass may be submitted before the token with a grammar is known."""
+        """Return whether the next pass may be submitted before a constrained token is known."""
         return self.ahead == 1 and not self.is_undecided and self._calm >= CALM
 
     @property

@@ -220,7 +220,7 @@ class Core(TokenLoop):
             self._leave()
 
     def _go_on_after(self, lost: DeviceLost) -> None:
-        """Open a lost device of another node again; requests that were running fail.
+        """Reopen the lost device of another node; running requests fail.
 
         Raises
         ------

@@ -256,7 +256,7 @@ class Engine:
         return self.submit(Request.of(prompt.tokens, **fields))
 
     def wake(self) -> None:
-        """Have the engine look after its devices now, if it has nothing else to do."""
+        """Make an idle engine check its devices now."""
         self._core.inbox.put(lambda: None)
 
     def status(self) -> EngineStatus:

@@ -1,4 +1,4 @@
-"""The time that steps take, and what is chosen by it."""
+"""The duration of steps, and the choices that depend on it."""
 
 from __future__ import annotations
 
@@ -53,12 +53,12 @@ class Pace:
         self._read += 1
 
     def skip(self) -> None:
-        """Leave out of the next step's time what happened before now."""
+        """Start timing the next step now."""
         self._ended = time.perf_counter()
 
     @property
     def step(self) -> float:
-        """Return the seconds of a step: of the latest ones, a quarter took less.
+        """Return the lower quartile of the latest steps' durations, in seconds.
 
         Other programs only make steps longer, so a median would grow with the machine's load.
         """
@@ -97,7 +97,7 @@ class Groups:
     _begun: float = 0.0
 
     def choose(self, choices: int) -> int:
-        """Return the groups for so many choices."""
+        """Return the number of groups for `choices` choices."""
         if self.most == 1 or choices < 2:
             return 1
         rates = self._rates.setdefault(choices, _Rates())
@@ -136,5 +136,5 @@ class Groups:
             rates.found.clear()
 
     def skip(self) -> None:
-        """Begin the trial anew, as a step was none of answers alone."""
+        """Restart the trial, because a step had more than answers in it."""
         self._trial = 0, 0

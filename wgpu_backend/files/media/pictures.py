@@ -39,7 +39,7 @@ _WHITE = (255, 255, 255)
 
 
 class Picture(NDArrayOperatorsMixin):
-    """A picture in place of its pixels, an array (height, width, 3), u8.
+    """A picture that acts as the array of its pixels, (height, width, 3), u8.
 
     Pillow has four bytes for a pixel, so that unpacking takes about as long as decoding a JPEG. The
     array is made when something other than `rescale` needs it.
@@ -64,7 +64,7 @@ class Picture(NDArrayOperatorsMixin):
         return np.asarray(self._image.resize((width, height), how))
 
     def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]:
-        """Return the pixels, as NumPy asks for them."""
+        """Return the pixels to NumPy."""
         return np.array(self.pixels, dtype, copy=copy)
 
     def __array_ufunc__(self, ufunc: Any, method: str, *given: Any, **options: Any) -> Any:  # noqa: ANN401
@@ -86,7 +86,7 @@ class Picture(NDArrayOperatorsMixin):
 
 
 def read_picture(source: Source) -> NDArray[np.uint8]:
-    """Return a `Picture`, in place of an array. Errors are those of `load_picture`."""
+    """Read a picture as a `Picture`, which acts as an array. Errors are those of `load_picture`."""
     return cast("NDArray[np.uint8]", Picture(load_picture(source)))
 
 
@@ -170,7 +170,7 @@ def _require_frames(count: int, size: tuple[int, int]) -> None:
 
 
 def _sample_animation(name: str, data: bytes, fps: float) -> list[Any]:
-    """Return frames of an animation at equal intervals: those that are shown then."""
+    """Return the frames that an animation shows at equal intervals."""
     try:
         with warnings.catch_warnings():
             # Pillow warns about large images; the size is checked below.

@@ -122,7 +122,7 @@ def _obey(made: Modelfile, line: int, command: str, word: str, value: str) -> No
 
 
 def _add_base(made: Modelfile, line: int, value: str) -> None:
-    """Set the base or the tower; of the lines of a split file the first part stays."""
+    """Set the base or the tower; for a split file, keep the line of its first part."""
     before = str(made.base)
     found = PART_NAME.fullmatch(before), PART_NAME.fullmatch(value)
     if found[0] and found[1] and found[0].group(1, 3) == found[1].group(1, 3):

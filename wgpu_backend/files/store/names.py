@@ -77,7 +77,7 @@ class ModelName:
 
     @property
     def path(self) -> PurePosixPath:
-        """Return the path of its manifest under ``manifests``."""
+        """Return the path of the model's manifest under ``manifests``."""
         # Windows does not allow a colon in file names; elsewhere this keeps it, as Ollama does.
         return PurePosixPath(self.host, self.namespace, self.model, self.tag)
 

@@ -110,7 +110,7 @@ class MatrixTile:
 
     @property
     def vectors(self) -> int:
-        """Return the vectors of queries, keys or columns of values, the most of them."""
+        """Return how many vectors the largest of queries, keys and columns of values takes."""
         columns = self.v_tiles * self.unit.n
         return max(max(self.rows, self.keys) * self.pitch, columns * (self.keys // 4 + 2))
 

@@ -77,7 +77,7 @@ class AttentionTile:
 
     @property
     def v_rows(self) -> int:
-        """Return of how many query rows a thread sums values: what leaves the fewest sums idle."""
+        """Return for how many query rows a thread sums values, so that the fewest sums are idle."""
         return min(V_ROWS, key=lambda rows: rows * self._fours(rows))
 
     @property

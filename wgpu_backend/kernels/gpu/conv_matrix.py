@@ -1,4 +1,4 @@
-"""Convolutions by matrix units: products whose columns are what pixels look at.
+"""Convolutions by matrix units: products whose columns are the input patches of pixels.
 
 All of x is divided by one power of two, so that it fits f16 whatever its values are. One kernel
 before finds its largest magnitude, another rounds it, once for all taps and outputs.

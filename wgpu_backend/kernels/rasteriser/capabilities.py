@@ -38,7 +38,7 @@ def reduces_by_subgroup(capabilities: Capabilities) -> bool:
 
 
 def complete(capabilities: Capabilities) -> Capabilities:
-    """Add that products in eight bits are faster than in f32 on rasterisers, and in f16 slower."""
+    """Prefer products in eight bits on rasterisers, and f32 to f16."""
     if not is_rasteriser(capabilities):
         return capabilities
     return replace(

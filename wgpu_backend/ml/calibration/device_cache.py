@@ -39,7 +39,7 @@ def read(path: Path | None) -> dict[str, object]:
 
 
 def write(path: Path | None, entries: Mapping[str, object]) -> Path:
-    """Write a file with the latest entries, in one step for readers.
+    """Write a file with the latest entries, atomically.
 
     Returns
     -------

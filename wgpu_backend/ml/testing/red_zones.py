@@ -118,7 +118,7 @@ def _read_bytes(executor: WgpuExecutor, storage: Storage) -> Bytes:
 
 
 def _repeat(values: Bytes, size: int) -> Bytes:
-    """Repeat values as `numpy.resize` does, which is forty times slower: it joins a list."""
+    """Repeat values like `numpy.resize`, in a fortieth of the time."""
     return np.tile(values, -(-size // values.size))[:size]
 
 

@@ -218,7 +218,7 @@ class WgpuRecorded:
         yield from self._program(given)
 
     def advance(self, seconds: float = math.inf) -> bool:
-        """Do what is left of recording, for about so long; return whether nothing is left.
+        """Continue the recording for about `seconds`; return whether it is complete.
 
         It ends earlier where kernels are not compiled yet, which other threads do.
         """
@@ -421,7 +421,7 @@ class WgpuRecorded:
         self.close()
 
     def replay_between(self, before: Pairs, after: Pairs) -> None:
-        """Copy tensors, run, and copy outputs, as `WgpuExecutor.copy`; does not wait."""
+        """Copy tensors as `WgpuExecutor.copy` does, run, and copy outputs; does not wait."""
         pairs = (
             [(self._bind_whole(a), self._bind_whole(b)) for a, b in each]
             for each in (before, after)
@@ -470,7 +470,7 @@ class WgpuPausable:
 
     @uninterrupted
     def prepare(self, seconds: float) -> bool:
-        """Get it ready for about so long; return whether it is."""
+        """Prepare the graph for about `seconds`; return whether it is ready."""
         return self._recorded.advance(seconds)
 
     @uninterrupted
@@ -569,7 +569,7 @@ class WgpuExecutor:
 
     @property
     def info(self) -> DeviceInfo:
-        """The device it runs on."""
+        """The device of the executor."""
         return self.device.info
 
     @property
@@ -587,7 +587,7 @@ class WgpuExecutor:
         return other
 
     def use_host_memory(self, placement: Placement, at: int, *, tied: bool = False) -> None:
-        """Have weights and states from now on in the host's memory, as a placement wants it.
+        """Keep weights and states in the host's memory from now on, as a placement requires.
 
         Parameters
         ----------

@@ -287,7 +287,7 @@ class Cache(Protocol):
         ...
 
     def require_saved(self, saved: Saved) -> None:
-        """Raise a ContextError if another kind of cache saved this."""
+        """Raise a ContextError if the data was saved by another kind of cache."""
         ...
 
     def restore(self, sequence: int, saved: Saved) -> None:

@@ -119,7 +119,7 @@ class Part(Protocol):
         ...
 
     def require_part(self, saved: SavedPart) -> None:
-        """Raise if a cache of another shape saved this."""
+        """Raise if the data was saved by a cache of another shape."""
         ...
 
     def restore_part(self, sequence: int, saved: SavedPart) -> None:
@@ -326,7 +326,7 @@ class LayeredCache:
         return [part.save_part(sequence) for part in self.parts]
 
     def require_saved(self, saved: Saved) -> None:
-        """Raise if another kind of cache saved this."""
+        """Raise if the data was saved by another kind of cache."""
         require_parts(saved, len(self.parts))
         pairs = list(zip(self.parts, saved, strict=True))
         for part, own in pairs:

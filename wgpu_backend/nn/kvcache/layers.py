@@ -55,7 +55,7 @@ class LayerShape:
 
 @dataclass(frozen=True, slots=True)
 class SharedLayer:
-    """No data of its own: the layer reads the keys and values of another one.
+    """A layer without cached data, which reads the keys and values of another layer.
 
     Parameters
     ----------

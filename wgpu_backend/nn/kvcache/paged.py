@@ -284,7 +284,7 @@ class PagedCache:
         return [self.save_part(sequence)]
 
     def require_saved(self, saved: Saved) -> None:
-        """Raise if another kind of cache saved this."""
+        """Raise if the data was saved by another kind of cache."""
         require_parts(saved, 1)
         self.require_part(saved[0])
 
@@ -303,7 +303,7 @@ class PagedCache:
         return SavedPart(self._table.length(sequence), runs, rows)
 
     def require_part(self, saved: SavedPart) -> None:
-        """Raise if a cache of another shape saved this."""
+        """Raise if the data was saved by a cache of another shape."""
         saved.require_blocks(self.block)
         saved.require_rows(self.tensors)
 

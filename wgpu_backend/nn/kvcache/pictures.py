@@ -197,7 +197,7 @@ class PicturesCache(EncodedCache):
         return SavedPart(part.length, part.runs, [*part.rows, places])
 
     def require_part(self, saved: SavedPart) -> None:
-        """Raise if a cache of another shape saved this."""
+        """Raise if the data was saved by a cache of another shape."""
         rows, places = self._split(saved)
         super().require_part(SavedPart(saved.length, saved.runs, rows))
         if bool(len(places)) != bool(saved.length) or (

@@ -200,7 +200,7 @@ class RecurrentCache:
         return SavedPart(length, runs, read_rows(self._executor, self.tensors, slots))
 
     def require_part(self, saved: SavedPart) -> None:
-        """Raise if a cache of another shape saved this."""
+        """Raise if the data was saved by a cache of another shape."""
         length = saved.length
         if list(saved.runs) != ([(length - 1, length)] if length else []):
             raise ContextError(f"cache: a state after {length} positions was saved as {saved.runs}")

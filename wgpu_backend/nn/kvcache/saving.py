@@ -83,7 +83,7 @@ Saved = Sequence[SavedPart]
 
 
 def require_parts(saved: Saved, count: int) -> None:
-    """Raise if another kind of cache saved this.
+    """Raise if the data was saved by another kind of cache.
 
     Raises
     ------

@@ -117,7 +117,7 @@ def is_signed(dtype: DType) -> bool:
 
 
 def wraps(spec: Spec, shape: Shape) -> bool:
-    """Return whether a dense operand repeats whole in `shape`, four values at a time."""
+    """Return whether broadcasting to `shape` repeats a dense operand as a whole, in fours."""
     own = spec.shape
     while own and own[0] == 1:
         own = own[1:]

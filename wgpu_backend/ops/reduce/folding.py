@@ -203,7 +203,7 @@ def _in_column_vec4s(kept: Spec, reduced: Spec, offset: int) -> bool:
 
 
 def _by_vec4s(kept: Spec, reduced: Spec, part: int, offset: int) -> dict[str, str | bool]:
-    """Return the shader choices that read vectors of four, if all reduced values are in such."""
+    """Return the shader choices that read vectors of four, if these hold all reduced values."""
     if reduced.dtype not in FLOATS:
         # The kernel declares it and does not read it.
         return {"vec4s": "formats/vec4/f32"}

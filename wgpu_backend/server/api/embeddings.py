@@ -262,7 +262,7 @@ def _read_items(given: object, tokenizer: Tokenizer) -> list[str | bytes]:
 
 
 def _read_item(given: object, tokenizer: Tokenizer) -> str | bytes:
-    """Return a text, of a string, tokens, both mixed, or an object; or a picture's bytes.
+    """Return a text from a string, tokens, a mix of both or an object; or a picture's bytes.
 
     The model's own tokens around a text are added again.
     """

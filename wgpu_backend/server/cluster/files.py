@@ -22,7 +22,7 @@ def _digest(path: str, size: int, changed: int) -> str:
 
 
 def digest_file(path: str) -> str:
-    """Return the SHA-256 of a file; of a blob of a store the one that its name states."""
+    """Return the SHA-256 of a file; for a blob of a store, read it from the name."""
     named = _BLOB.fullmatch(Path(path).name)
     if named is not None:
         return named[1]

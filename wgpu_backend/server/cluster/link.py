@@ -229,7 +229,7 @@ class Listener:
                 self._workers.discard(worker)
 
     def _check(self, sock: socket.socket) -> tuple[bytes, tuple[bytes, bytes]]:
-        """Return the token or the key of a ticket, whichever was proved, and both nonces."""
+        """Return the key that the peer proved, the token or a ticket's, and both nonces."""
         own = secrets.token_bytes(_NONCE)
         sock.sendall(GREETING + own)
         theirs, proof = _receive(sock, _NONCE), _receive(sock, _PROOF)

@@ -62,7 +62,7 @@ class Node(Protocol):
     """A node that is alive; each method waits for an answer, and raises WorkerLost without one."""
 
     def describe(self, device: str | None = None) -> NodeFacts:
-        """Return its facts, with the device of an id, or its best one for None.
+        """Return the node's facts, with the device of an id, or its best one for None.
 
         Raises
         ------
@@ -72,7 +72,7 @@ class Node(Protocol):
         ...
 
     def find(self, path: str, digest: str) -> str | None:
-        """Return its own copy of a file, see `find_copy`; None if it has none."""
+        """Return the node's own copy of a file, see `find_copy`; None if it has none."""
         ...
 
 

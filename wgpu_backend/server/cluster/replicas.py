@@ -45,7 +45,7 @@ MOST_RUNS = 5
 
 
 class Prefixes:
-    """The prompts that a replica has read, as hashes of their blocks; the latest of them."""
+    """The latest prompts that a replica has read, as hashes of their blocks."""
 
     def __init__(self) -> None:
         self._known: OrderedDict[int, None] = OrderedDict()
@@ -82,7 +82,7 @@ class Replica:
 
     @property
     def is_up(self) -> bool:
-        """Return whether it takes requests."""
+        """Return whether the replica takes requests."""
         return self.model is not None and self.model.lost is None
 
 
@@ -359,7 +359,7 @@ class ClusterModel:
 
     @property
     def vram_nbytes(self) -> int:
-        """Return those of them that are in the memory of adapters."""
+        """Return the bytes that the replicas take in the memory of adapters."""
         return sum(each.model.vram_nbytes for each in self.replicas if each.model is not None)
 
     @property

@@ -212,7 +212,7 @@ class StageLink:
             self._lock.release()
 
     def wait_for_end(self, seconds: float) -> None:
-        """Wait until the other side closes the connection, but not longer than so many seconds.
+        """Wait until the other side closes the connection, for at most `seconds`.
 
         What is there to read does not matter, it may be for another thread.
         """
@@ -276,7 +276,7 @@ class StageLink:
             self._calls.popleft().answer = answer
 
     def _read(self, count: int) -> bytearray:
-        """Wait for so many bytes."""
+        """Receive exactly `count` bytes."""
         found, done = bytearray(count), 0
         view = memoryview(found)
         while done < count:
@@ -467,7 +467,7 @@ class StageExecutor:
         self._watcher: threading.Thread | None = None
 
     def watch(self, seconds: float, lost: Lost) -> None:
-        """Look after the stage while nothing runs, so that its loss is known at once."""
+        """Watch the stage while nothing runs, so that a loss is noticed at once."""
         name = f"stage {self.link.name}"
         self._watcher = threading.Thread(target=self._watch, args=(seconds, lost), name=name)
         self._watcher.daemon = True
@@ -521,7 +521,7 @@ class StageExecutor:
         _LOG.warning("stage %s is open again after %.1f s", self.link.name, seconds)
 
     def _open_again(self) -> None:
-        """Send what was made to a new process."""
+        """Make weights, states and graphs again in a new process."""
         link, _ = self._connect()
         try:
             for message, data in [*self._made.values()]:
@@ -535,7 +535,7 @@ class StageExecutor:
         self.link = link
 
     def make(self, number: int, message: Message, data: Pieces | bytes = b"") -> Message:
-        """Have the stage make something, and note how, for another process."""
+        """Make an object on the stage, and keep the message to repeat it in another process."""
         given = memoryview(data) if isinstance(data, bytes) else data
         found = self.link.ask(message, bytes(join_pieces(given)))[0]
         if self._reopen_seconds:
@@ -564,7 +564,7 @@ class StageExecutor:
         return storage.handle.id
 
     def release(self, message: Message, number: int) -> None:
-        """Send a message that releases something, unless all is gone with the stage."""
+        """Send a message that releases an object, unless the stage is lost."""
         self._made.pop(number, None)
         self._writes.pop(number, None)
         self._computed.discard(number)
@@ -572,7 +572,7 @@ class StageExecutor:
             self.link.post(message)
 
     def weight(self, spec: Spec, data: Pieces, label: str, *, alone: bool = False) -> Storage:
-        """Have the stage store a weight, from its own copy of the file if it has one."""
+        """Store a weight on the stage, from the stage's own copy of the file if it has one."""
         number = self.new_id()
         message = {"do": "weight", "id": number, "spec": spec_to_plain(spec), "label": label}
         places = self._find(data)
@@ -621,7 +621,7 @@ class StageExecutor:
         return StageRecorded(self, outputs, shared=shared, times=times, read=read, unread=unread)
 
     def record_pausable(self, outputs: Sequence[Node], *, at_once: bool = True) -> WholePausable:
-        """Have the stage record a graph, which it runs whole."""
+        """Record a graph on the stage, which runs it whole."""
         return WholePausable(self.record(outputs))
 
     def copy(self, pairs: Pairs) -> None:

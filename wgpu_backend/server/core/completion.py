@@ -323,7 +323,7 @@ class _ChoiceText:
 
     @property
     def _usage(self) -> Usage:
-        """What the text has taken so far."""
+        """The usage of the text so far."""
         seconds = self._last - self._first
         return replace(self._prompt, completion_tokens=self._made, seconds=seconds)
 

@@ -334,7 +334,7 @@ def _render(
 def _place_system(
     messages: Sequence[Mapping[str, Any]], template: ChatTemplate | None
 ) -> Sequence[Mapping[str, Any]]:
-    """Return the messages in a form of which the template renders all."""
+    """Return the messages in a form that the template renders completely."""
     return messages if template is None or template.places_system else place_system(messages)
 
 

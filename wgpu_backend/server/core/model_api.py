@@ -49,7 +49,7 @@ class ModelInterface(Protocol):
 
     @property
     def vram_nbytes(self) -> int:
-        """Bytes that it takes on devices other than the NumPy device."""
+        """Bytes that the model takes on devices other than the NumPy device."""
         ...
 
     @property
@@ -69,7 +69,7 @@ class ModelInterface(Protocol):
 
     @property
     def takes(self) -> Sequence[str]:
-        """What the model takes besides text, of ``image`` and ``audio``."""
+        """The inputs besides text that the model takes, of ``image`` and ``audio``."""
         ...
 
     @property
@@ -113,7 +113,7 @@ class ModelInterface(Protocol):
         ...
 
     def close(self) -> None:
-        """Release its memory."""
+        """Release the model's memory."""
         ...
 
 
@@ -138,7 +138,7 @@ class EngineInterface(Protocol):
         ...
 
     def status(self) -> EngineStatus:
-        """Return its current state, and its counters."""
+        """Return the engine's current state and counters."""
         ...
 
     def drop_prefix(self, tokens: Sequence[int]) -> int:

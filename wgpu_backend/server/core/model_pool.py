@@ -121,7 +121,7 @@ class Loaded:
 
     @property
     def seconds_left(self) -> float | None:
-        """Seconds until it is unloaded; None if it stays."""
+        """Seconds until the model is unloaded; None if it stays."""
         if self.keep_seconds < 0:
             return None
         if self.users:
@@ -130,17 +130,17 @@ class Loaded:
 
     @property
     def lost(self) -> bool:
-        """Return whether its worker has ended."""
+        """Return whether the model's worker has ended."""
         return self.model.lost is not None
 
     @property
     def nbytes(self) -> int:
-        """Bytes that it takes on its devices."""
+        """Bytes that the model takes on its devices."""
         return self.model.nbytes
 
     @property
     def vram_nbytes(self) -> int:
-        """Bytes that it takes on devices other than the NumPy device."""
+        """Bytes that the model takes on devices other than the NumPy device."""
         return self.model.vram_nbytes
 
     @property
@@ -166,7 +166,7 @@ class Loaded:
         return num_ctx in ("any", self.asked, self.model.num_ctx) and gpu in (None, self.gpu)
 
     def close(self) -> None:
-        """Release its memory."""
+        """Release the model's memory."""
         self.model.close()
 
 

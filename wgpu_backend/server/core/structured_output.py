@@ -1,4 +1,4 @@
-"""Structured answers: what the fields of each API ask for, as grammars and tools."""
+"""Structured answers: the grammars and tools that the fields of each API describe."""
 
 from __future__ import annotations
 

@@ -148,7 +148,7 @@ class Channel:
         self._process.kill()
 
     def close(self, seconds: float) -> None:
-        """Ask the worker to end, and end it where it has not within that time."""
+        """Ask the worker to end, and kill it if it has not within a time limit."""
         self.post({"do": "close"})
         # The reader ends with the process, whose exit it waits for.
         self._reader.join(seconds)

@@ -33,7 +33,7 @@ class PreparedMedia:
         self._found: dict[str, tuple[Media, Tower, int]] = {}
 
     def add(self, media: Media, tower: Tower) -> Message:
-        """Keep a prepared picture or sound, and return what a server needs to know of it."""
+        """Keep a prepared picture or sound, and return the facts that a server needs."""
         digest = media.digest.hex()
         _, _, waiting = self._found.pop(digest, (None, None, 0))
         self._found[digest] = media, tower, waiting + 1
@@ -94,7 +94,7 @@ def _parse_grid(plain: Sequence[int] | None) -> tuple[int, int, int] | None:
 
 
 def ask_prepared(ask: Callable[..., tuple[Message, bytes]], part: Part) -> Prepared:
-    """Let a worker prepare a picture, a sound or a video, and return it without tower's inputs."""
+    """Let a worker prepare a picture, sound or video; return it without the tower's inputs."""
     source = cast("bytes | Sequence[bytes]", part.source)
     data = (
         b64encode(source).decode()
@@ -109,7 +109,7 @@ def ask_prepared(ask: Callable[..., tuple[Message, bytes]], part: Part) -> Prepa
 
 
 def parse_part(message: Message) -> Part:
-    """Return what `ask_prepared` sent."""
+    """Parse a picture, sound or video that `ask_prepared` sent."""
     data = message["data"]
     source = b64decode(data) if isinstance(data, str) else [b64decode(each) for each in data]
     return Part(message["kind"], source, message["fps"])

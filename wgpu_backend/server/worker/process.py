@@ -159,7 +159,7 @@ def _load(
     engines: list[Engine] = []
 
     def notice(error: Exception) -> None:
-        """Have the engine open a stage again that was lost while nothing ran."""
+        """Make the engine reopen a stage that was lost while nothing ran."""
         if engines:
             engines[0].wake()
         else:

@@ -495,7 +495,7 @@ class _Conflicts:
         return found, True
 
     def _walk(self, shape: _Shape, after: int) -> None:
-        """Record what follows each lexeme of a part that `after` follows."""
+        """Record the lexemes after each lexeme of a part, if those in `after` follow the part."""
         if isinstance(shape, _Lexeme):
             self._next[shape.number] |= after
             return

@@ -228,7 +228,7 @@ class LibraryTokenizer:
         return ids
 
     def _encode_by_place(self, text: str, place: int, piece: str, steps: _Steps) -> list[int]:
-        """Return the ids of a piece, where the start of a text has something put before it.
+        """Return the ids of a piece of a text that the library prepends something to.
 
         The library puts it before all that the text's first character became, which may be nothing
         or several pieces.

@@ -209,7 +209,7 @@ class Tokenizer:
         return self._special.add_eos
 
     def is_control(self, token: int) -> bool:
-        """Return whether no text of a user becomes a token: it is control or unknown."""
+        """Return whether a token is control or unknown, so that no user's text becomes it."""
         return token in self._special.control
 
     @property

@@ -379,7 +379,7 @@ def _require_folder(path: Path | None) -> Path | None:
 
 @dataclass(frozen=True, slots=True)
 class ApiOptions:
-    """The options of what clients see of the server."""
+    """The options of the server's API, as clients see it."""
 
     no_slots: Annotated[bool, typer.Option("--no-slots", help="Disable the slots endpoint.")] = (
         False

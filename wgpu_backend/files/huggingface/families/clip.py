@@ -69,5 +69,5 @@ class SiglipText(ClipText):
     }  # fmt: skip
 
     def keys(self) -> dict[str, Value]:
-        """Return the pooling, and that tokens attend to all of their text."""
+        """Return the keys of pooling and of bidirectional attention."""
         return {"pooling_type": _LAST, "attention.causal": False}

@@ -44,7 +44,7 @@ _SPARSE, _SPARSE_LAYERS = 0.95, 10
 
 
 def _repeat_first(x: Values, rows: int) -> Values:
-    """Add rows like the first up to a number of rows, as the model looks up other tokens there."""
+    """Pad a table with copies of its first row, which the model looks up for other tokens."""
 
     def read(begin: int, end: int) -> Rows:
         own = x.read(min(begin, x.rows), min(end, x.rows))
@@ -100,7 +100,7 @@ class Gemma3n(Decoder):
         return find_sliding(self.settings, lambda i: (i + 1) % 5 != 0)
 
     def rename(self, name: str, values: Values) -> list[tuple[str, int | None, Values]]:
-        """Return the GGUF tensors of a tensor: stacks of states' matrices, and tables as long."""
+        """Return the GGUF tensors of a tensor; tables of inputs get a row for every token."""
         bare = self.bare(name)
         if found := _STATES.fullmatch(bare):
             return [(_STACKS[found[1]], int(found[2]), values)]

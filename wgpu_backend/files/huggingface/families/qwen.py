@@ -72,7 +72,7 @@ class Qwen2Moe(Qwen2):
         return {**widths, "expert_weights_norm": s.flag("norm_topk_prob", default=False)}
 
     def _has_window(self, layer: int, first: int) -> bool:
-        """Return every second of the first layers, as transformers does for this class."""
+        """Return the layers with a window: every second of the first, as in transformers."""
         return layer < first and layer % 2 == 0
 
 

@@ -49,7 +49,7 @@ class Gemma3Tower(TowerFamily):
     }  # fmt: skip
 
     def keys(self) -> dict[str, Value]:
-        """Return the patches along the side of a square."""
+        """Return how many patches along a side are merged into one row."""
         rows = self.settings.uint("mm_tokens_per_image", default=256)
         patches = self.own.uint("image_size") // self.own.uint("patch_size")
         return {"vision.projector.scale_factor": patches // max(isqrt(rows), 1)}

@@ -162,7 +162,7 @@ def in_order(dtype: DType, rows: Bytes) -> Bytes:
 
 
 def _put(plane: Bytes, nbytes: int, into: Bytes) -> None:
-    """Write a plane to (tiles, heads, groups, texels, lanes, bytes), in `nbytes` of each row."""
+    """Write a plane into packed rows: (tiles, heads, groups, texels, lanes, bytes)."""
     tiles, heads, groups, texels = into.shape[:4]
     rows = plane.reshape(tiles, LANES, LANE_ROWS, heads, groups, nbytes)
     lanes = np.ascontiguousarray(_words(rows).transpose(0, 3, 4, 1, 2, 5)).view(np.uint8)

@@ -325,7 +325,7 @@ def _make_pieces(
 def _make_end(
     answer: Completion, asked: _TextOptions, text: _Text, finish: Finish
 ) -> dict[str, Any]:
-    """Return the fields at the end of a text, other than the text."""
+    """Return the fields that end a completion, except its text."""
     usage, prompt = finish.usage, len(answer.request.tokens)
     # llama-server's names.
     kind = "limit" if finish.reason == "length" else "eos" if finish.stop is None else "word"

@@ -1,4 +1,4 @@
-"""Prompts for what is missing between two texts, with a vocabulary's own tokens for that."""
+"""Fill-in-the-middle prompts, with the vocabulary's own tokens."""
 
 from __future__ import annotations
 

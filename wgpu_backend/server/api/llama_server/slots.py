@@ -1,4 +1,4 @@
-"""llama-server's slots: their state, and saving, restoring and erasing what one has read.
+"""llama-server's slots: their state, and saving, restoring and erasing their tokens.
 
 A request may name a slot. The server remembers the request's tokens by that number until another
 request names it. Saving writes their cached keys and values to a file.

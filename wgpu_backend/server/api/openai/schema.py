@@ -1,4 +1,4 @@
-"""Fields of OpenAI's requests, and what they ask for."""
+"""Fields of OpenAI's requests, and the requests that they make."""
 
 from __future__ import annotations
 
