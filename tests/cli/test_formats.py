@@ -30,7 +30,7 @@ def test_an_answer_is_json_of_a_schema_or_a_text_of_a_grammar(cli: Cli, tmp_path
     ("words", "message"),
     [
         (("--format", "no.json"), "--format: no.json: no such file"),
-        (("--format", "{"), "JSON schema: no JSON"),
+        (("--format", "{"), "JSON schema: not JSON"),
         (("--grammar", "."), "a directory, needs"),
         (("--format", "json", "--grammar", "x"), "needs one of the two"),
     ],

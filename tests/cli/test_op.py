@@ -163,7 +163,7 @@ def test_an_op_that_needs_a_trial_does_not_keep_the_others_from_being_checked(
     file.write_text(text, encoding="utf-8")
     done = cli("op", "check", str(file))
     assert done.code == FAILED
-    assert "op a_scaled: it needs by, so say how to try it" in done.err
+    assert "op a_scaled: it needs by, so register a trial" in done.err
     assert [line.split()[:2] for line in done.out.splitlines() if "thrice" in line] == [
         ["thrice", "full"], ["thrice", "baseline"],
     ]  # fmt: skip

@@ -79,7 +79,7 @@ SLIPS = [
     (
         f"{MAIN}The `if` condition [8] is not a boolean scalar",
         "",
-        "condition of `if` is no bool",
+        "condition of `if` is not a bool",
     ),
     (
         f"{MAIN}The pointer [7] doesn't relate to a valid destination for a store",

@@ -358,7 +358,7 @@ def test_a_weight_that_is_multiplied_with_nothing_alone_is_refused(folder, tmp_p
     pair = {"position_embd.weight.lora_a": np.zeros((2, 64), "f4")}
     pair["position_embd.weight.lora_b"] = np.zeros((64, 2), "f4")
     bad = a_lora(tmp_path / "bad.gguf", base, only=("attn_q",), tensors=pair)
-    said = r"position_embd\.weight takes part in no product or lookup of 'bert'"
+    said = r"position_embd\.weight is used by no product or lookup of 'bert'"
     with wb.load(base, device="cpu") as model, pytest.raises(wb.ModelError, match=said):
         model.set_adapters([bad])
 

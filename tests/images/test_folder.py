@@ -85,9 +85,12 @@ def test_what_is_wrong_with_tensors_is_one_line(tmp_path, rng):
     values = tensors(rng)
     unet = pipeline(tmp_path, {f"{STEM}.safetensors": safetensors(values)})["unet"]
     for call, message in (
-        (lambda: unet.array(BIAS, (3,)), r"'conv_in.bias' has shape \[2\], the settings say \[3\]"),
+        (
+            lambda: unet.array(BIAS, (3,)),
+            r"'conv_in.bias' has shape \[2\], the settings need \[3\]",
+        ),
         (lambda: unet.array("x." + BIAS, (2,)), r"of shape \[2\] is missing; 'conv_in.bias' is th"),
-        (lambda: unet.require({BIAS: (4,)}), r"shape \[2\], the settings say \[4\]"),
+        (lambda: unet.require({BIAS: (4,)}), r"shape \[2\], the settings need \[4\]"),
         (
             lambda: unet.require({"a": (4,), BIAS: (2,)}),
             r"1 of 2 tensors are missing: 'a' \[4\]; 2",

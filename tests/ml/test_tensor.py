@@ -98,7 +98,9 @@ def test_wrong_operands_are_named(context: Context):
         x + None
     with pytest.raises(DTypeError, match="mulmat: x is 3, needs a tensor; from_numpy makes one"):
         x.mulmat(3)
-    with pytest.raises(DTypeError, match=r"add: b is 2.5 beside i32, needs integers; cast"):
+    with pytest.raises(
+        DTypeError, match=r"add: b is 2.5 with a tensor of i32, needs integers; cast"
+    ):
         ids + 2.5
     with pytest.raises(DTypeError, match=r"add: b: 3000000000 at \(\) does not fit i32"):
         ids + 3_000_000_000

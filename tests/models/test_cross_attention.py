@@ -116,8 +116,8 @@ def test_embeddings_in_the_outputs_place_are_scaled(tmp_path, t5):
     ("keys", "said"),
     [
         ({"decoder_start_token_id": 270}, "decoder_start_token_id' is 270, needs at most 269"),
-        ({"decoder_block_count": 3}, "it has 2 layers, block_count says 3"),
-        ({"attention__value_length": 8}, r"attn_v.weight is \(64, 64\), .* it is \(32, 64\)"),
+        ({"decoder_block_count": 3}, "it has 2 layers, block_count is 3"),
+        ({"attention__value_length": 8}, r"attn_v.weight is \(64, 64\), .* require \(32, 64\)"),
     ],
 )
 def test_a_file_that_does_not_fit_is_refused(tmp_path, keys, said):

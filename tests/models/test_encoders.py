@@ -121,7 +121,7 @@ def test_states_are_pooled_as_the_caller_or_the_file_says(tmp_path, number, pool
     [
         (
             0,
-            r"pooling_type is 0 \(none\), which makes no vector of a text; say pooling= one",
+            r"pooling_type is 0 \(none\), which gives no embedding of a text; pass pooling= one",
         ),
         (9, "pooling_type is 9, needs 0 to 4"),
     ],

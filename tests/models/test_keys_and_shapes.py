@@ -19,12 +19,16 @@ def load(path):
 @pytest.mark.parametrize(
     ("key", "value", "said"),
     [
-        ("embedding_length", 65, r"token_embd.weight is \(270, 64\), by the file's keys .*, 65\)"),
-        ("attention.head_count", 2, r"attn_q.weight is \(64, 64\), by the file's keys it is \(32,"),
-        ("attention.head_count_kv", 1, r"attn_k.weight is \(32, 64\), .* it is \(16, 64\)"),
+        (
+            "embedding_length",
+            65,
+            r"token_embd.weight is \(270, 64\), the file's keys require .*, 65\)",
+        ),
+        ("attention.head_count", 2, r"attn_q.weight is \(64, 64\), the file's keys require \(32,"),
+        ("attention.head_count_kv", 1, r"attn_k.weight is \(32, 64\), .* require \(16, 64\)"),
         ("attention.key_length", 2**31 - 1, r"attn_q.weight is \(64, 64\)"),
-        ("attention.value_length", 8, r"attn_v.weight is \(32, 64\), .* it is \(16, 64\)"),
-        ("feed_forward_length", 95, r"ffn_gate.weight is \(96, 64\), .* it is \(95, 64\)"),
+        ("attention.value_length", 8, r"attn_v.weight is \(32, 64\), .* require \(16, 64\)"),
+        ("feed_forward_length", 95, r"ffn_gate.weight is \(96, 64\), .* require \(95, 64\)"),
         ("attention.layer_norm_rms_epsilon", -1.0, "layer_norm_rms_epsilon is -1.0, needs at"),
         ("context_length", 0, "'llama.context_length' is 0, needs at least 1"),
         ("rope.dimension_count", 2**31, "'llama.rope.dimension_count' is 2.*, needs at most 16"),
@@ -45,7 +49,9 @@ def test_a_weight_of_one_row_is_not_stretched_over_the_others(tmp_path, name):
     wide = 96 if name == "ffn_down" else 64
     row = {f"blk.0.{name}.weight": np.ones((1, wide), "f4")}
     path = tiny_model(tmp_path / "model.gguf", dims=DIMS, vectors=row)
-    with pytest.raises(ModelError, match=rf"tensor blk\.0\.{name}\.weight is \(1, {wide}\), by"):
+    with pytest.raises(
+        ModelError, match=rf"tensor blk\.0\.{name}\.weight is \(1, {wide}\), the file's"
+    ):
         load(path)
 
 

@@ -80,7 +80,7 @@ def changed(case, **keys):
 @pytest.mark.parametrize(
     ("name", "keys", "message"),
     [
-        ("mamba", {"ssm.inner_size": 66}, r"ssm_in.weight is \(128, 32\), .* it is \(132, 32\)"),
+        ("mamba", {"ssm.inner_size": 66}, r"ssm_in.weight is \(128, 32\), .* require \(132, 32\)"),
         ("mamba2", {"ssm.group_count": 3}, "64 channels, 4 heads in 3 groups; needs multiples"),
         ("mamba2", {"ssm.conv_kernel": 1}, "ssm.conv_kernel is 1, needs at least 2"),
         ("qwen35", {"ssm.time_step_rank": 3}, "32 values, 3 heads, 2 key heads; needs mult"),

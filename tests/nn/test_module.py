@@ -45,9 +45,9 @@ def test_shapes_are_those_of_the_modules_attributes():
 @pytest.mark.parametrize(
     ("name", "shape", "said"),
     [
-        ("up__weight", (4, 6), r"tensor up.weight is \(4, 6\), by the file's keys it is \(6, 4\)"),
-        ("up__bias", (4,), r"tensor up.bias is \(4,\), by the file's keys it is \(6,\)"),
-        ("norm__weight", (6,), r"tensor norm.weight is \(6,\), by the file's keys it is \(4,\)"),
+        ("up__weight", (4, 6), r"tensor up.weight is \(4, 6\), the file's keys require \(6, 4\)"),
+        ("up__bias", (4,), r"tensor up.bias is \(4,\), the file's keys require \(6,\)"),
+        ("norm__weight", (6,), r"tensor norm.weight is \(6,\), the file's keys require \(4,\)"),
     ],
 )
 def test_another_shape_is_refused(name, shape, said):

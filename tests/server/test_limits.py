@@ -197,7 +197,7 @@ def test_what_a_shutdown_cuts_off_is_told_in_the_apis_words(begun):
 
     asyncio.run(cut())
     assert sent[0]["status"] == (200 if begun else 503)
-    assert begun or json.loads(sent[1]["body"])["error"]["message"] == "the server ends"
+    assert begun or json.loads(sent[1]["body"])["error"]["message"] == "the server is shutting down"
 
 
 USER = {"role": "user", "content": "Hi"}

@@ -114,7 +114,7 @@ def test_forms_that_are_damaged_or_not_taken(client):
     bare = client.post(EDIT, content=b"", headers={"content-type": "multipart/form-data"})
     assert bare.status_code == 400, bare.text
     refused = client.post(MAKE, content=b"--x--", headers=headers)
-    assert (refused.status_code, "no JSON" in refused.text) == (400, True)
+    assert (refused.status_code, "not JSON" in refused.text) == (400, True)
 
 
 @pytest.mark.parametrize(

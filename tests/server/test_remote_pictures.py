@@ -187,9 +187,9 @@ def test_tls_checks_the_name_of_the_url(site):
         ("gopher://pictures.example/_x", "scheme 'gopher', needs http or https"),
         ("http://user:word@pictures.example/red.png", "has a user name"),
         ("http://pictures.example:25/red.png", "port 25, needs 80, 443, or at least 1024"),
-        ("http://pictures.example:99999/red.png", "is no URL"),
-        ("http://[pictures/red.png", "is no URL"),
-        ("http://a..b/red.png", "is no URL"),
+        ("http://pictures.example:99999/red.png", "is not a URL"),
+        ("http://[pictures/red.png", "is not a URL"),
+        ("http://a..b/red.png", "is not a URL"),
         ("http:///red.png", "names no host"),
     ],
 )

@@ -129,7 +129,7 @@ def test_requests_are_logged_with_what_they_took(tmp_path, caplog):
     for part in ("POST  /v1/chat/completions  200", "actor", " + 3 tokens", "fields: model, mess"):
         assert part in answered
     assert ("404  no" in missing, "model 'no' not found" in missing) == (True, True)
-    assert ("400" in damaged, "no JSON" in damaged) == (True, True)
+    assert ("400" in damaged, "not JSON" in damaged) == (True, True)
     assert "/nowhere  404" in nowhere
 
 

@@ -277,7 +277,7 @@ class Adapters:
         if unknown:
             lora.close()
             raise ModelError(
-                f"{path}: tensor {unknown[0]}.lora_a: {unknown[0]} takes part in no product or "
+                f"{path}: tensor {unknown[0]}.lora_a: {unknown[0]} is used by no product or "
                 f"lookup of {backend.config.architecture!r} that an adapter could change"
             )
         return lora

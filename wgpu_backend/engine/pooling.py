@@ -60,9 +60,9 @@ def choose_pooling(config: Config, asked: str | None) -> str:
             raise ModelError(f"{config.source}: pooling is {several!r}, needs one of {known}")
         if "+" in several:
             raise ModelError(
-                f"{config.source}: it names {several.count('+') + 1} ways of pooling; say "
-                f"pooling={several!r} for vectors of all of them side by side, as "
-                f"sentence-transformers makes them, or one of {known}"
+                f"{config.source}: it names {several.count('+') + 1} poolings; pass "
+                f"pooling={several!r} to concatenate their vectors, as "
+                f"sentence-transformers does, or one of {known}"
             )
         return several
     number = config.uint("pooling_type", BY_NUMBER.index("mean"))
@@ -72,8 +72,8 @@ def choose_pooling(config: Config, asked: str | None) -> str:
         )
     if BY_NUMBER[number] not in _POOLINGS:
         raise ModelError(
-            f"{config.source}: pooling_type is {number} ({BY_NUMBER[number]}), which makes no "
-            f"vector of a text; say pooling= one of {known}, or take states() or rerank()"
+            f"{config.source}: pooling_type is {number} ({BY_NUMBER[number]}), which gives no "
+            f"embedding of a text; pass pooling= one of {known}, or take states() or rerank()"
         )
     return BY_NUMBER[number]
 

@@ -113,7 +113,7 @@ def check_tokens(tokens: Array) -> list[int]:
     if min(found, default=0) < 0:
         raise BackendError(
             f"sample: the largest logit of row {found.index(-1)} is not finite, needs finite; "
-            "if device 'cpu' says so, too, the model's file is damaged"
+            "if device 'cpu' reports it, too, the model's file is damaged"
         )
     return found
 

@@ -170,7 +170,7 @@ class Component:
         if shape is not None and tuple(shape) != tensor.shape:
             raise ModelError(
                 f"{tensor.file.path}: tensor {name!r} has shape {list(tensor.shape)}, the settings "
-                f"say {list(shape)}"
+                f"need {list(shape)}"
             )
         return tensor
 

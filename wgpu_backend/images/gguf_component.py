@@ -130,7 +130,7 @@ def _read(file: GGUFFile, part: _Part, slot: Slot, slots: dict[str, Slot]) -> wx
     shape = (sum(rows), *slot.array.shape[1:])
     if int(np.prod(info.shape)) != int(np.prod(shape)) or info.shape[-1] != shape[-1]:
         raise ModelError(
-            f"{file.path}: tensor {part.tensor!r} has shape {list(info.shape)}, the settings say "
+            f"{file.path}: tensor {part.tensor!r} has shape {list(info.shape)}, the settings need "
             f"{list(shape)}"
         )
     first = sum(rows[: part.index])

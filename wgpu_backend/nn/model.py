@@ -309,7 +309,7 @@ class Model(FileModule, ABC):
         for name, info in self.backend.file.tensors.items():
             shape = wanted.get(name, info.shape)
             if info.shape != shape:
-                raise self.fail(f"tensor {name} is {info.shape}, by the file's keys it is {shape}")
+                raise self.fail(f"tensor {name} is {info.shape}, the file's keys require {shape}")
 
 
 M = TypeVar("M", bound=type[Model])

@@ -321,7 +321,7 @@ def _shape(owner: Module, extents: tuple[int | str, ...]) -> Shape | None:
 def _tensor(find: Find, name: str, shape: Shape | None) -> Tensor | None:
     found = find(name)
     if found is not None and shape is not None and found.shape != shape:
-        raise ModelError(f"tensor {name} is {found.shape}, by the file's keys it is {shape}")
+        raise ModelError(f"tensor {name} is {found.shape}, the file's keys require {shape}")
     return found
 
 

@@ -146,7 +146,7 @@ class Transformer(Model):
         shapes = {name.removeprefix(self.prefix): info.shape for name, info in tensors.items()}
         found = {name.split(".")[1] for name in shapes if name.startswith("blk.")}
         if len(found) != self.block_count:
-            raise self.fail(f"it has {len(found)} layers, block_count says {self.block_count}")
+            raise self.fail(f"it has {len(found)} layers, block_count is {self.block_count}")
         # Bound to the class: layers that hold their model would keep its device memory alive.
         make_norm = partial(type(self).make_norm, self.config)
         return [nn.LayerConfig(self.config, shapes, i, count, make_norm) for i in range(count)]

@@ -156,8 +156,8 @@ def constant(builder: Builder, subject: str, values: Array, dtype: DType) -> Nod
     """Make a constant of a type; raise DTypeError if the type cannot hold a value."""
     if values.dtype.kind == "f" and dtype not in FLOATS:
         raise DTypeError(
-            f"{subject} is {describe(values.tolist())} beside {dtype}, needs integers; cast the "
-            "tensor to f32 first"
+            f"{subject} is {describe(values.tolist())} with a tensor of {dtype}, needs integers; "
+            "cast the tensor to f32 first"
         )
     # NumPy has no bf16.
     fitting = convert_values(subject, values, F32 if dtype == BF16 else dtype)

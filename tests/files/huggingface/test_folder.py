@@ -125,7 +125,7 @@ DAMAGES = {
     ),
     "other shard": (
         {"shards": 2, "then": lambda f: (f / SHARD).write_bytes(safetensors({}))},
-        f"is in no shard, the index says it is in {SHARD}",
+        f"is in no shard, the index places it in {SHARD}",
     ),
     "path in the index": (
         {
@@ -149,7 +149,7 @@ DAMAGES = {
     ),
     "too few layers": (
         {"tensors": without(llama_tensors(), "layers.1")},
-        "tensors are of 1 layers, config.json says 2; layer 1 is missing",
+        "tensors are of 1 layers, config.json has 2; layer 1 is missing",
     ),
     "a tensor of another model": (
         {"tensors": {**llama_tensors(), "model.layers.0.mixer.weight": np.ones((2, 2), "f4")}},
@@ -182,7 +182,7 @@ DAMAGES = {
     ),
     "a small embedding": (
         {"config": {"vocab_size": 50}},
-        "highest id is 113, config.json says vocab_size 50",
+        "highest id is 113, config.json has vocab_size 50",
     ),
     "unknown steps": (
         {"tokenizer": {**TOKENIZER, "pre_tokenizer": {"type": "CharDelimiterSplit"}}},
@@ -224,9 +224,7 @@ def test_experts_are_counted_and_stacked(tmp_path, rng):
         )
     assert np.isfinite(logits(folder)).all()
     few = without(tensors, "experts.2.w3")
-    with pytest.raises(
-        wb.ModelError, match=r"2 experts are there, config.json says 3, number 2 is"
-    ):
+    with pytest.raises(wb.ModelError, match=r"2 experts are there, config.json has 3, number 2 is"):
         open_folder(write_folder(tmp_path / "b", few, config))
 
 
@@ -250,7 +248,7 @@ def test_a_closed_folder_says_so_and_a_changed_one_is_not_read(tmp_path):
         folder.data("blk.0.attn_q.weight")
     folder.close()
     folder.close()
-    with pytest.raises(wb.ModelError, match="asked of a closed folder"):
+    with pytest.raises(wb.ModelError, match="read from a closed folder"):
         folder.data("blk.0.attn_q.weight")
 
 

@@ -79,9 +79,7 @@ def test_of_several_modes_the_caller_chooses(tmp_path):
     """Side by side in sentence-transformers' order, which is not that of the keys."""
     folder = written(tmp_path, {"pooling_mode_mean_tokens": True, "pooling_mode_cls_token": True})
     with wb.load(folder, device="cpu", kv_dtype="f32") as model:
-        with pytest.raises(
-            wb.ModelError, match=r"names 2 ways of pooling; say pooling='cls\+mean'"
-        ):
+        with pytest.raises(wb.ModelError, match=r"names 2 poolings; pass pooling='cls\+mean'"):
             model.embed(TEXT)
         states = model.states(model.tokenizer.encode(TEXT))
         [got] = model.embed(TEXT, pooling="cls+mean")

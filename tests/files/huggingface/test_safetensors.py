@@ -56,10 +56,10 @@ def test_floats_of_eight_bits_are_exact(tmp_path, kind, codes, values):
     [
         (b"", "0 bytes, a safetensors file has at least 8"),
         (struct.pack("<Q", 1 << 60) + b"{}", "header of 1152921504606846976 bytes, 2 are left"),
-        (crafted(b"{nothing"), "header: no JSON"),
+        (crafted(b"{nothing"), "header: not JSON"),
         (crafted(b"[1]"), "not a JSON object"),
-        (crafted(b"[" * 100_000), "header: no JSON"),
-        (crafted({"a": 1}), "tensor 'a': is no JSON object"),
+        (crafted(b"[" * 100_000), "header: not JSON"),
+        (crafted({"a": 1}), "tensor 'a': is not a JSON object"),
         (crafted({"a": entry(kind="F7")}), "tensor 'a': dtype 'F7', needs one of BOOL"),
         (crafted({"a": entry(shape=(-2,))}), r"shape is \[-2\], needs a list of whole numbers"),
         (crafted({"a": entry(shape=(True,))}), r"shape is \[True\], needs a list of whole"),

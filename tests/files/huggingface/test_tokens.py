@@ -182,7 +182,7 @@ def test_sentencepiece_models_are_read_without_their_library(tmp_path):
     ("data", "message_"),
     [
         (b"", "0 pieces, needs at least 1"),
-        (sentencepiece(PIECES)[:-3] + b"\xff", "no SentencePiece model"),
+        (sentencepiece(PIECES)[:-3] + b"\xff", "not a SentencePiece model"),
         (message(1, message(1, b"a") + number(3, 9)), "piece 'a' of type 9, needs 1 to 6"),
         (b"\x0a\xff\x7f", "field of 16383 bytes at byte 3, 0 are left"),
         (b"\x80" * 12, "a number of more than 10 bytes"),

@@ -111,7 +111,7 @@ WHOLE = wav(tone(16_000, 0.1, 440))
         (b"\0\0\0 ftypM4A and more", "MP4/M4A is not supported"),
         (WHOLE[:16], "ends before its format"),
         (WHOLE[:40], r"ends before its samples"),
-        (WHOLE[:-10], "truncated WAV: 3190 bytes of samples, its header says 3200"),
+        (WHOLE[:-10], "truncated WAV: 3190 bytes of samples, its header declares 3200"),
         (riff((b"data", b"\0\0")), "samples come before their format"),
         (riff((b"fmt ", b"\1\0"), (b"data", b"\0\0")), "2 bytes, needs 16"),
         (wav(np.zeros(0)), "0 samples, needs at least 1"),

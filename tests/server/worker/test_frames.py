@@ -40,8 +40,8 @@ def test_a_message_that_was_cut_is_none(missing):
     ("data", "told"),
     [
         (struct.pack("<II", MOST_NBYTES + 1, 0), f"{MOST_NBYTES + 1} bytes"),
-        (struct.pack("<II", 2, 0) + b"{]", "no JSON"),
-        (struct.pack("<II", 2, 0) + b"[]", "no JSON object"),
+        (struct.pack("<II", 2, 0) + b"{]", "not JSON"),
+        (struct.pack("<II", 2, 0) + b"[]", "not a JSON object"),
     ],
 )
 def test_damage_is_told(data, told):

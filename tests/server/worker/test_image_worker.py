@@ -79,7 +79,7 @@ def worker():
     worker.close()
     worker.close()
     assert pid is None or gone(pid)
-    with pytest.raises(BackendError, match="the server ends"):
+    with pytest.raises(BackendError, match="the server is shutting down"):
         made(worker, order())
 
 
@@ -222,7 +222,7 @@ def test_one_that_hangs_is_ended_and_told(monkeypatch):
     worker = ImageWorker("cpu", hang_seconds=0.2)
     for _ in range(3):
         with pytest.raises(
-            WorkerLost, match=r"told nothing for 0\.2 s and was ended; send the req"
+            WorkerLost, match=r"reported nothing for 0\.2 s and was ended; send the req"
         ):
             made(worker, order())
         assert worker.pid is None

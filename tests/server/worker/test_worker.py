@@ -402,7 +402,7 @@ def test_a_worker_that_hangs_while_it_loads_is_ended_and_told(monkeypatch):
         slow._channel.told({"type": "loading", "share": 0.5}, b"")
         time.sleep(0.05)
     assert slow.error is None
-    told = r"told nothing for 1 s while it loaded the model and was ended; .* send the request"
+    told = r"reported nothing for 1 s while it loaded the model and was ended; .* send the request"
     with pytest.raises(wb.WorkerLost, match=told):
         slow.loaded.result(PATIENCE)
     assert slow._channel.killed

@@ -320,7 +320,7 @@ def _nested(depth):
 
 WRONG = {
     "deep schema": (lambda: Grammar.json_schema(_nested(20_000)), "nested 20001 deep, needs at"),
-    "no JSON": (lambda: Grammar.json_schema("{"), "JSON schema: no JSON"),
+    "no JSON": (lambda: Grammar.json_schema("{"), "JSON schema: not JSON"),
     "no schema": (lambda: Grammar.json_schema("[1]"), "needs an object, true or false"),
     "no object": (lambda: Grammar.json_schema(3), "got int"),
     "large": (lambda: Grammar.regex("a" * (1 << 20)), "1048576 bytes, needs at most 524288"),

@@ -178,7 +178,7 @@ def _loop(lines: Sequence[tuple[str, Origin]], start: int) -> tuple[re.Match[str
     for end in range(start + 1, len(lines)):
         if lines[end][0].rstrip() == closing:
             return found, end
-    raise ShaderError(f"{origin}: the for under @unroll has no closing brace at its indentation")
+    raise ShaderError(f"{origin}: the loop under @unroll has no closing brace at its indentation")
 
 
 def _literal(text: str, constants: Mapping[str, str], origin: Origin) -> int:
@@ -207,7 +207,7 @@ def require_values(lines: Sequence[tuple[str, Origin]]) -> None:
             name, kind = found["name"], found["type"].strip()
             raise ShaderError(
                 f"{origin}: var {name} has no value in a loop, some compilers keep that of the "
-                f"turn before; write var {name} = {kind}();"
+                f"iteration before; write var {name} = {kind}();"
             )
         if _LOOP_HEAD.match(code):
             loops.append(depth)

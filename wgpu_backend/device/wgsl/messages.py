@@ -182,7 +182,7 @@ _SAYINGS: tuple[tuple[str, Callable[[re.Match[str], Place], str]], ...] = (
     ),
     (
         r"The `if` condition \[\d+\] is not a boolean scalar",
-        _make_message("the condition of `if` is no bool; compare it: `… != 0.0`"),
+        _make_message("the condition of `if` is not a bool; compare it: `… != 0.0`"),
     ),
     (
         r"The pointer \[\d+\] doesn't relate to a valid destination for a store",

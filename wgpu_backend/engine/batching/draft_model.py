@@ -211,4 +211,4 @@ def require_cuttable(what: str, model: LanguageModel) -> None:
             "leave draft out, or use a model with attention only"
         )
     if model.model.prompt_encoder() is not None:
-        raise OptionError(f"{what}: {name} reads with an encoder; leave draft out")
+        raise OptionError(f"{what}: {name} is an encoder-decoder model; leave draft out")

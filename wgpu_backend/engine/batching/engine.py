@@ -179,7 +179,7 @@ class Engine:
         )
         ticket.scales = request.scales(self.model.adapters.scales)
         if ticket.scales is not None and self.model.model.prompt_encoder() is not None:
-            raise OptionError("lora: needs the scales that are set for a model with an encoder")
+            raise OptionError("lora: a model with an encoder takes only the scales that are set")
         generation = Generation(ticket.id, request, ticket.mailbox, self._core.inbox.put)
         self._intake.take(request.n, lambda: self._put(ticket))
         return generation
@@ -327,8 +327,8 @@ def _require_steady(model: LanguageModel) -> None:
     """Raise if the device's products depend on a row's place in the batch."""
     if model.device.kind == "cpu":
         raise OptionError(
-            f"deterministic: device {model.device.id!r} multiplies with NumPy, which gives a row "
-            "other last bits in another place of the batch; load the model on a GPU or a "
+            f"deterministic: device {model.device.id!r} multiplies with NumPy, whose last bits "
+            "depend on a row's place in the batch; load the model on a GPU or a "
             "rasteriser (`wgpu-backend devices` lists them), or leave deterministic out"
         )
 

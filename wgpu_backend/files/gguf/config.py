@@ -177,7 +177,7 @@ class Config:
             As `uint`, or the array has another length, or `layers` is too large.
         """
         if layers > _MAX_LAYERS:
-            raise self._error(key, f"is wanted for {layers} layers, at most {_MAX_LAYERS} fit")
+            raise self._error(key, f"is needed for {layers} layers, at most {_MAX_LAYERS} fit")
         if not isinstance(self._value(key, default), np.ndarray):
             return [self.uint(key, default)] * layers
         values = self.ints(key)

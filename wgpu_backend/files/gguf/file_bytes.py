@@ -136,7 +136,7 @@ class FileBytes:
         """
         with self._lock:
             if self._descriptor is None:
-                raise ModelError(f"{self.path}: {subject} asked of a closed file, open it again")
+                raise ModelError(f"{self.path}: {subject} read from a closed file, open it again")
             try:
                 got = _fill(self._descriptor, out, offset)
                 # After the read, so that a write during it shows as well.

@@ -99,7 +99,7 @@ class GGUFFile:
             The file has no tensor of that name, or is closed.
         """
         if self._data is None:
-            raise ModelError(f"{self.path}: tensor {name!r} asked of a closed file, open it again")
+            raise ModelError(f"{self.path}: tensor {name!r} read from a closed file, open it again")
         info = self.tensors.get(name)
         if info is None:
             raise ModelError(

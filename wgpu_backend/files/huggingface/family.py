@@ -194,7 +194,7 @@ class Family:
             return False
         if self._without.search(name):
             warnings.warn(
-                f"{self.settings.source}: its settings say that there are no biases of this kind: "
+                f"{self.settings.source}: its settings exclude biases of this kind: "
                 f"tensor {name!r} is left out",
                 stacklevel=4,
             )

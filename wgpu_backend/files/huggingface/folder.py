@@ -65,7 +65,7 @@ class Folder(GGUFFile):
         """Return the bytes of one tensor, made piece by piece, as `GGUFFile.source`."""
         if not self._open:
             raise ModelError(
-                f"{self.path}: tensor {name!r} asked of a closed folder, open it again"
+                f"{self.path}: tensor {name!r} read from a closed folder, open it again"
             )
         info = self.tensors.get(name)
         if info is None:

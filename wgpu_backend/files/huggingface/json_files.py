@@ -32,7 +32,7 @@ def parse_json(raw: bytes, subject: str) -> dict[str, Any]:
     try:
         made: object = json.loads(raw, object_pairs_hook=_unique)
     except (ValueError, RecursionError) as error:
-        raise ModelError(f"{subject}: no JSON: {str(error)[:120]}") from None
+        raise ModelError(f"{subject}: not JSON: {str(error)[:120]}") from None
     if not isinstance(made, dict):
         raise ModelError(f"{subject}: not a JSON object")
     return cast("dict[str, Any]", made)

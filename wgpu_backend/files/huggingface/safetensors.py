@@ -77,7 +77,7 @@ def read_metadata(file: FileBytes) -> dict[str, str]:
     """Read a file's metadata; ModelError if it is not a table of strings."""
     found: object = _header(file)[0].get("__metadata__", {})
     if not isinstance(found, dict):
-        raise ModelError(f"{file.path}: __metadata__ is no JSON object")
+        raise ModelError(f"{file.path}: __metadata__ is not a JSON object")
     return {str(k): str(v) for k, v in cast("dict[Any, Any]", found).items()}
 
 
@@ -118,7 +118,7 @@ def open_safetensors(path: Path) -> tuple[FileBytes, dict[str, StoredTensor]]:
 def _tensor(file: FileBytes, name: str, entry: object, start: int) -> StoredTensor:
     subject = f"{file.path}: tensor {name[:80]!r}"
     if not isinstance(entry, dict):
-        raise ModelError(f"{subject}: is no JSON object, needs dtype, shape and data_offsets")
+        raise ModelError(f"{subject}: is not a JSON object, needs dtype, shape and data_offsets")
     fields = cast("Mapping[str, Any]", entry)
     kind = fields.get("dtype")
     if not isinstance(kind, str) or kind not in BITS:

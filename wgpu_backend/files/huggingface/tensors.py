@@ -63,7 +63,7 @@ def _together(weights: Weights, family: Family, name: str, parts: Mapping[int, V
     if missing is not None or len(parts) != count:
         which = "" if missing is None else f", number {missing} is missing"
         raise ModelError(
-            f"{weights.folder}: {name}: {len(parts)} experts are there, config.json says {count}"
+            f"{weights.folder}: {name}: {len(parts)} experts are there, config.json has {count}"
             f"{which}"
         )
     try:
@@ -82,7 +82,7 @@ def _require_layers(weights: Weights, family: Family, tensors: Mapping[str, Valu
         lacking = sorted(set(range(count)) - there)
         which = f"; layer {lacking[0]} is missing" if lacking else ""
         raise ModelError(
-            f"{weights.folder}: tensors are of {len(there)} layers, config.json says {count}{which}"
+            f"{weights.folder}: tensors are of {len(there)} layers, config.json has {count}{which}"
         )
 
 

@@ -199,7 +199,7 @@ def _model_keys(files: TokenizerFiles) -> dict[str, Value]:
     if not files.json and pieces.exists():
         if files.given.text("tokenizer_class", default="").startswith("Siglip"):
             raise TokenizerError(
-                f"{files.folder}: spiece.model lacks how SigLIP changes text before (lower case, "
+                f"{files.folder}: spiece.model lacks SigLIP's normalisation of text (lower case, "
                 "no punctuation), needs tokenizer.json"
             )
         return _sentencepiece(files, pieces)
@@ -219,7 +219,7 @@ def _table(files: TokenizerFiles, highest: int) -> Table:
     size = files.settings.uint("vocab_size", default=highest + 1)
     if not highest < size <= 1 << 24:
         raise TokenizerError(
-            f"{files.json_path}: highest id is {highest}, config.json says vocab_size {size}"
+            f"{files.json_path}: highest id is {highest}, config.json has vocab_size {size}"
         )
     return Table(size)
 

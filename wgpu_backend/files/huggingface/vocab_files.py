@@ -220,7 +220,7 @@ def read_sentencepiece(path: Path) -> SentencePieces:
     try:
         return _model(read_bytes(path))
     except (struct.error, UnicodeDecodeError, IndexError, TypeError, ValueError) as error:
-        raise TokenizerError(f"{path}: no SentencePiece model: {error}") from None
+        raise TokenizerError(f"{path}: not a SentencePiece model: {error}") from None
 
 
 def is_sentencepiece(path: Path) -> bool:

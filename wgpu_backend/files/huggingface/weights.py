@@ -80,7 +80,7 @@ class Weights:
         if found is None or found.file.path.name != shard:
             where = "in no shard" if found is None else f"in {found.file.path.name}"
             raise ModelError(
-                f"{self._index}: tensor {name!r} is {where}, the index says it is in {shard}"
+                f"{self._index}: tensor {name!r} is {where}, the index places it in {shard}"
             )
 
     def values(

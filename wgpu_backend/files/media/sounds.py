@@ -226,7 +226,7 @@ class _WaveHeader:
             size = there
         if size > there and encoding is not None:
             raise MediaError(
-                f"{name}: truncated WAV: {there} bytes of samples, its header says {size}"
+                f"{name}: truncated WAV: {there} bytes of samples, its header declares {size}"
             )
         return cls(encoding, channels, rate, start, size)
 
@@ -306,7 +306,7 @@ def _read_with_library(name: str, file: BinaryIO, kind: str, max_seconds: float)
     # FLAC's header has the exact length; those of MP3 and Ogg may be estimates.
     if not len(samples) or (kind == "FLAC" and len(samples) < opened.frames):
         raise MediaError(
-            f"{name}: truncated {kind}: {len(samples)} samples, its header says {opened.frames}"
+            f"{name}: truncated {kind}: {len(samples)} samples, its header declares {opened.frames}"
         )
     return Sound(_require_finite(name, samples), opened.samplerate)
 

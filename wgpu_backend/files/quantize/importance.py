@@ -90,7 +90,9 @@ def read_importances(path: Path) -> Importances:
 def _read_gguf(path: Path, file: GGUFFile) -> Importances:
     names = [name.removesuffix(_SUMS) for name in file.tensors if name.endswith(_SUMS)]
     if not names:
-        raise ModelError(f"{path}: no tensor NAME{_SUMS} in the file, it is no importance matrix")
+        raise ModelError(
+            f"{path}: no tensor NAME{_SUMS} in the file, it is not an importance matrix"
+        )
     values = {name: _means(path, file, name) for name in names}
     return Importances(path, values, file.config.uint("imatrix.chunk_count", 0))
 
@@ -133,7 +135,7 @@ class _Entries:
         if not 0 <= nbytes <= len(self.data) - self.at:
             raise GGUFError(
                 f"{self.path}: needs {nbytes} bytes at offset {self.at}, "
-                f"{len(self.data) - self.at} are left; it is no importance matrix, or truncated"
+                f"{len(self.data) - self.at} are left; it is not an importance matrix, or truncated"
             )
         self.at += nbytes
         return self.data[self.at - nbytes : self.at]

@@ -387,7 +387,9 @@ class Pusher:
                 self._require_success(response)
         except (httpx2.HTTPError, _Again):
             if not upload.redirected and not self._locate(client, upload):
-                raise StoreError(f"{upload.address}: the registry forgot the upload") from None
+                raise StoreError(
+                    f"{upload.address}: the registry no longer has the upload"
+                ) from None
             raise
         upload.sent = start + size
         self._go_on(upload, response)

@@ -91,7 +91,7 @@ def linear_splits(
         part_groups > 0 and _adds_up(prologue),
         ShapeError,
         f"linear_splits: {groups} groups in parts of {part_groups}, x of {prologue}; needs 1 at "
-        "least, and rows that lack no factor and are no pairs",
+        "least, and rows without a norm's factor that are not pairs",
     )
     parts = -(-groups // part_groups)
     return Launch(

@@ -89,7 +89,7 @@ def get_trials(op: Op[Any]) -> list[Trial]:
     needed = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY and p.default is p.empty]
     if needed:
         raise BackendError(
-            f"op {op.name}: it needs {', '.join(needed)}, so say how to try it: "
+            f"op {op.name}: it needs {', '.join(needed)}, so register a trial: "
             f'wgpu_backend.testing.trial({op.name}, "rows cols", '
             f'options={{"{needed[0]}": …}})'
         )

@@ -242,7 +242,7 @@ class Listener:
         _watch_peer(sock)
         with self._lock:
             if self._closed:
-                raise BackendError("the node ends")
+                raise BackendError("the node is shutting down")
             waiting, self._waiting = self._waiting, None
             worker = None if waiting is None else waiting.take(sock, program)
             worker = worker or start_process(sock, program)

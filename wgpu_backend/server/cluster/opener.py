@@ -254,7 +254,7 @@ class ClusterOpener:
             clients.append(client)
             with self._lock:
                 if self._closed:
-                    raise WorkerLost(f"{name}: the server ends")
+                    raise WorkerLost(f"{name}: the server is shutting down")
                 self._starting.add(client)
 
         try:

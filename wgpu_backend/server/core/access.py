@@ -107,7 +107,7 @@ class AccessControl:
             if sending.begun:
                 raise
             body = json.dumps(
-                make_error_body(self._get_api(scope), 503, "the server ends")
+                make_error_body(self._get_api(scope), 503, "the server is shutting down")
             ).encode()
             await _send_answer(sending, 503, body)
         except Exception:
@@ -137,7 +137,7 @@ class AccessControl:
         # An IPv6 address in brackets has colons of its own.
         name = host.rpartition(":")[0] if not host.endswith("]") and ":" in host else host
         if hosts and name.lower() not in hosts:
-            raise RequestError(403, f"host {host[:60]!r} is none of this server's names")
+            raise RequestError(403, f"host {host[:60]!r} is not one of this server's names")
         return host, name
 
     def _is_known(self, origin: str, host: str, name: str) -> bool:

@@ -158,7 +158,7 @@ async def _read_json(request: Request) -> object:
     try:
         return _decode(body)
     except ValueError as error:
-        raise RequestError(400, f"body: no JSON: {error}") from None
+        raise RequestError(400, f"body: not JSON: {error}") from None
     except RecursionError:
         raise RequestError(400, f"body: JSON is nested more than {_MAX_DEPTH} deep") from None
 

@@ -157,7 +157,7 @@ def _parse_url(url: str) -> _Target:
         host = host if ":" in host else host.encode("idna").decode()
     # UnicodeError is one.
     except ValueError:
-        raise _FetchError("is no URL") from None
+        raise _FetchError("is not a URL") from None
     if parts.scheme not in _PORTS:
         raise _FetchError(f"scheme {parts.scheme[:20]!r}, needs http or https")
     if parts.username is not None or parts.password is not None:

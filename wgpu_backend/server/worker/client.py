@@ -170,7 +170,7 @@ class Client:
             if not self.loaded.done():
                 most = max(seconds, LOADING_SECONDS)
                 if time.monotonic() - self._heard >= most:
-                    self._end_hung(f"has told nothing for {most:g} s while it loaded the model")
+                    self._end_hung(f"has reported nothing for {most:g} s while it loaded the model")
                 continue
             asked = time.monotonic()
             try:

@@ -97,7 +97,7 @@ def read_message(
     try:
         found: object = json.loads(text)
     except ValueError as error:
-        raise BackendError(f"worker: a message is no JSON: {error}") from None
+        raise BackendError(f"worker: a message is not JSON: {error}") from None
     if not isinstance(found, dict):
-        raise BackendError("worker: a message is no JSON object")
+        raise BackendError("worker: a message is not a JSON object")
     return cast("Message", found), raw

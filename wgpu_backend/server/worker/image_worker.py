@@ -140,7 +140,7 @@ class JobWorker:
         """Return the process, and whether it was just started."""
         with self._lock:
             if self._closed:
-                raise BackendError(f"{self._kind.what}: the server ends")
+                raise BackendError(f"{self._kind.what}: the server is shutting down")
             # Raises after too many losses.
             self._health.choose()
             if self._child is not None and self._child.error is None:
@@ -253,7 +253,7 @@ class _Process:
 
     def _end_hung(self) -> None:
         message = (
-            f"{self._name}: its worker has told nothing for {self._hang_seconds:g} s and was "
+            f"{self._name}: its worker has reported nothing for {self._hang_seconds:g} s and was "
             "ended; send the request again, or have it wait longer (WGPU_BACKEND_HANG_SECONDS)"
         )
         self._end(WorkerLost(message, hung=True), lost=True)
@@ -286,7 +286,7 @@ class _Process:
 
     def _handle_exit(self, ending: Exit) -> None:
         if self._closing:
-            self._end(BackendError(f"{self._kind.what}: the server ends"), lost=False)
+            self._end(BackendError(f"{self._kind.what}: the server is shutting down"), lost=False)
             return
         message = f"{self._name}: its worker process {ending}; send the request again"
         self._end(WorkerLost(message), lost=ending.has_crashed)

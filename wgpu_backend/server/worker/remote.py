@@ -343,7 +343,7 @@ class Workers:
             with self._lock:
                 if self._closed:
                     # Without this check, a worker could start after `close` and never be ended.
-                    raise BackendError(f"{name}: the server ends")
+                    raise BackendError(f"{name}: the server is shutting down")
                 self._starting.add(client)
 
         lost = partial(self._count_loss, spec.devices or (chosen,))

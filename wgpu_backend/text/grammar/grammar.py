@@ -696,7 +696,7 @@ def _require_schema(text: str) -> None:
     try:
         schema: object = json.loads(text)
     except ValueError as error:
-        raise GrammarError(f"JSON schema: no JSON: {_one_line(error)}") from None
+        raise GrammarError(f"JSON schema: not JSON: {_one_line(error)}") from None
     if not isinstance(schema, dict | bool):
         raise GrammarError(f"JSON schema: {_short(schema)}, needs an object, true or false")
 

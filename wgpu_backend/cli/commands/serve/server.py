@@ -103,7 +103,7 @@ def run_server(options: ServeOptions, settings: ModelSettings) -> None:
     # First, so that invalid options raise before anything is opened.
     if settings.mmproj is not None:
         raise UsageError(
-            "--mmproj: it is of one model, a server has many; `wgpu-backend create NAME -f` stores "
+            "--mmproj: fits one model, a server has many; `wgpu-backend create NAME -f` stores "
             "both from a Modelfile with FROM MODEL.gguf and FROM MMPROJ.gguf"
         )
     checked = options.settings()

@@ -437,7 +437,7 @@ async def _receive_blob(state: State, request: Request, path: Path) -> None:
         found = await run_in_threadpool(sha256, written)
         expected = digest_hex(request.path_params["digest"])
         if found != expected:
-            raise StoreError(f"blob: its SHA-256 is {found}, its name says {expected}")
+            raise StoreError(f"blob: its SHA-256 is {found}, its name has {expected}")
         # The blob gets its name at last, so no other request can find half of it.
         await run_in_threadpool(settle, written, path)
 
