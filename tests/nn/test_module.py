@@ -1,5 +1,8 @@
 """Fields find their weights, whose shapes are what the module says."""
 
+from types import SimpleNamespace
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -22,6 +25,15 @@ def weights(**shapes):
         for name, shape in shapes.items()
     }
     return there.get
+
+
+def require_all_used(tensors, used, layers, elsewhere):
+    """Check a file with tensors of these bytes, some of which are in fields of a model."""
+    infos = {name: SimpleNamespace(nbytes=nbytes) for name, nbytes in tensors.items()}
+    backend = SimpleNamespace(file=SimpleNamespace(tensors=infos))
+    config = SimpleNamespace(architecture="own")
+    model: Any = SimpleNamespace(backend=backend, config=config, _used=used, fail=ModelError)
+    Model.require_all_used(model, layers, elsewhere)
 
 
 class Feed(nn.Module):
@@ -183,3 +195,11 @@ def test_a_module_for_all_models_is_refused():
 
         class Shared(nn.Module):
             norm: nn.RMSNorm = nn.weight("norm", "width", kind=nn.RMSNorm(1e-5))
+
+
+def test_weights_that_no_field_takes_are_refused():
+    tensors, used = {"blk.0.up": 4, "blk.1.up": 4, "v.up": 4, "empty": 0}, {"blk.0.up"}
+    require_all_used(tensors, used, 1, ("v.",))
+    for layers, elsewhere in ((2, ("v.",)), (1, ("a.",))):
+        with pytest.raises(ModelError, match=r"unexpected tensor (blk\.1|v)\.up for archi"):
+            require_all_used(tensors, used, layers, elsewhere)

@@ -2,13 +2,15 @@
 
 import pytest
 
+import wgpu_backend as wb
 from tests.ops.fused import titled
-from wgpu_backend.graph.fusion import OpNode
+from wgpu_backend.graph.fusion import OpNode, as_op_node
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Spec
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ops import op as ops
 from wgpu_backend.ops.check import vec4s
+from wgpu_backend.ops.linear.normed import in_whole_groups
 from wgpu_backend.ops.op import FUSIONS, REGISTRY, fusions, op
 from wgpu_backend.ops.reference import REFERENCES
 from wgpu_backend.testing import nmse
@@ -148,3 +150,16 @@ def test_an_op_from_outside_brings_its_rule(full, monkeypatch, rng, fourth):
         return context.from_numpy(x).sqr().sqr()
 
     assert_fused(full, monkeypatch, ["fourth_power"], build, ["fourth_power"])
+
+
+def test_norms_that_products_make_are_of_whole_groups_and_begin_at_whole_vectors():
+    with wb.context(device="cpu") as ctx:
+
+        def fits(begin=0, weight=0, cols=64):
+            x = ctx.zeros(400)[begin : begin + 3 * cols].reshape(3, cols)
+            norm = as_op_node(x.rms_norm(ctx.zeros(100)[weight : weight + cols], eps=0.1))
+            assert norm is not None
+            return in_whole_groups(norm)
+
+        assert all([fits(), fits(begin=4), fits(weight=8), fits(begin=20, weight=12)])
+        assert not any([fits(begin=1), fits(begin=5), fits(cols=48)])

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
+import wgpu_backend as wb
 from tests.ops.fused import ran, same_but_for_fused_sums, same_but_for_what_is_turned
 from tests.shares import rare
 from wgpu_backend.dtypes import F16, F32
@@ -14,7 +15,7 @@ from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.numpy_executor import NumpyExecutor
 from wgpu_backend.ml.tensor import Tensor
 from wgpu_backend.ops.attention.paged import Scores
-from wgpu_backend.ops.attention.rope_attention import NORMS, rope_attention
+from wgpu_backend.ops.attention.rope_attention import NORMS, lie_together, rope_attention
 
 BLOCK = 32
 
@@ -236,6 +237,16 @@ def test_refuses_what_is_not_one_token_of_one_tensor(lanes_or_tiles, seed):
         given.key = given.key.contiguous()
         with pytest.raises(ShapeError, match=r"rope_attention: .* needs one token, and parts of"):
             given.fused(SHAPES[0], False)
+
+
+def test_heads_of_one_tensor_lie_together_if_their_tokens_have_one_stride():
+    with wb.context(device="cpu") as ctx:
+        rows = ctx.zeros(4, 6, 8)
+        q, key = rows[:, :4], rows[:, 4:]
+        assert lie_together(q, key)
+        assert lie_together(q[:1], rows.reshape(2, 12, 8)[:1, 4:6])
+        assert not lie_together(q[:2], rows.reshape(2, 12, 8)[:, 4:6])
+        assert not lie_together(q, ctx.zeros(4, 2, 8))
 
 
 def test_a_device_without_the_kernel_says_so(executors, seed):

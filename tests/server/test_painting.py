@@ -234,6 +234,11 @@ def test_ollama_s_fields_are_the_pipeline_s_options():
     assert _read_ollama_options(Fields(body)) == wanted
 
 
+def test_ollama_s_one_image_is_the_pipeline_s():
+    found = _read_ollama_options(Fields({"images": [given()]}))
+    assert found.keys() == {"image"}
+
+
 def test_a_stream_that_fails_ends_with_openai_s_error():
     event = _make_error_event(503, "the worker is gone")
     assert event.startswith(b"data: ")

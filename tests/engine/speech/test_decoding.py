@@ -164,6 +164,14 @@ FOUND = Transcription(
 )
 
 
+@pytest.mark.parametrize(
+    ("no_speech", "logprob", "silent"),
+    [(0.6, -2.0, False), (0.61, -2.0, True), (0.61, -1.0, True), (0.61, -0.9, False)],
+)
+def test_a_window_is_silent_above_one_limit_and_up_to_the_other(no_speech, logprob, silent):
+    assert Thresholds().is_silent(Decoded([], logprob, no_speech, 0.0, 1.0)) == silent
+
+
 def test_formats():
     assert write(FOUND, "text") == "Ä one. Two\n"
     assert json.loads(write(FOUND, "json")) == {"text": "Ä one. Two"}

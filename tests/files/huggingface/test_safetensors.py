@@ -51,6 +51,22 @@ def test_floats_of_eight_bits_are_exact(tmp_path, kind, codes, values):
     file.close()
 
 
+def test_values_of_a_type_take_its_bytes(tmp_path):
+    # The order of the format's own list of types.
+    sizes = {
+        1: ("BOOL", "U8", "I8", "F8_E5M2", "F8_E4M3"),
+        2: ("I16", "U16", "F16", "BF16"),
+        4: ("I32", "U32", "F32"),
+        8: ("F64", "I64", "U64"),
+    }
+    for nbytes, kinds in sizes.items():
+        for kind in kinds:
+            data = crafted({"a": entry(0, 8 * nbytes, (8,), kind)}, bytes(8 * nbytes))
+            file, found = read(tmp_path / "x.safetensors", data)
+            assert (found["a"].kind, found["a"].shape) == (kind, (8,))
+            file.close()
+
+
 @pytest.mark.parametrize(
     ("data", "message"),
     [

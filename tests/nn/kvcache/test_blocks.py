@@ -159,6 +159,20 @@ def test_a_block_that_the_target_gives_up_can_take_the_copy():
     assert (table.length(0), table.length(1), table.free) == (3, 2, 0)
 
 
+def test_the_last_freed_block_of_a_range_is_missing():
+    table = BlockTable(4, 4)
+    table.extend(0, 12)
+    table.forget(0, lambda place: place != 0)
+    assert table.missing(0, 2, 12) == 0
+    assert table.missing(0, 4, 12) is None
+    table.forget(0, lambda place: place == 2)
+    assert [table.missing(0, 2, 12), table.missing(0, 2, 4), table.missing(0, 8, 12)] == [
+        1,
+        0,
+        None,
+    ]
+
+
 def test_a_full_table_names_what_was_asked_and_what_is_left():
     table = BlockTable(3, 4)
     table.extend(0, 8)
