@@ -1,7 +1,7 @@
 """The memory of graphics cards, which WebGPU does not report: from their drivers.
 
 NVIDIA's library NVML knows it on Linux and Windows, and the driver amdgpu on Linux, in files. Both
-say which PCI device a card is; WebGPU says which model of card an adapter is. Equal cards are told
+say which PCI device a card is; WebGPU says which model of card an adapter is. Equal cards are kept
 apart by their order, which is that of their PCI slots in both.
 """
 

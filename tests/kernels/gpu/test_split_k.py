@@ -225,7 +225,7 @@ def test_what_does_not_add_up_is_refused(wide, rng):
         x = tensor(ctx, rng.standard_normal((20, 64), "f4"))
         with pytest.raises(ShapeError, match="2 groups in parts of 0"):
             linear_splits(w, x, part_groups=0)
-        with pytest.raises(ShapeError, match="are no pairs"):
+        with pytest.raises(ShapeError, match="that are not pairs"):
             linear_splits(w, q8_pair(x), part_groups=1, prologue=Q8_PAIR)
         sums = tensor(ctx, np.zeros((2, 3, 12), "f4"))
         with pytest.raises(ShapeError, match="rows of 12 and 'silu', needs a multiple of 8"):

@@ -202,7 +202,7 @@ def _within(ids: Sequence[int], rows: int) -> Ids:
 
 
 def find_symbols(tokenizer: Tokenizer) -> list[int]:
-    """Return the ids of tokens for symbols that nobody speaks, as in OpenAI's list."""
+    """Return the ids of tokens for symbols that are not speech, as in OpenAI's list."""
     found = {tokenizer.encode_further(" -")[0], tokenizer.encode_further(" '")[0]}
     for symbol in [*_SYMBOLS, *_NOTES]:
         for text in (symbol, f" {symbol}"):

@@ -166,7 +166,7 @@ class _SchemaPreparer:
     def _close_alternatives(self, schema: Json, outer: list[str], more: Json) -> None:
         """Note the keywords that close each alternative in a schema.
 
-        An alternative may have its own names, those of places beside its choice, and `outer`.
+        An alternative may have its own names, those of places next to its choice, and `outer`.
         """
         parts, choices = _dicts(schema.get("allOf")), [_dicts(schema.get(w)) for w in _CHOICES]
         if not any(choices) and not any(map(_has_choice, parts)):
