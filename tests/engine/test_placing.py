@@ -23,6 +23,7 @@ from wgpu_backend.errors import DeviceError, OptionError, OutOfMemory
 from wgpu_backend.files.gguf.reader import open_gguf
 from wgpu_backend.graph.capabilities import HOST_FEATURE, DeviceInfo, MatrixUnit
 from wgpu_backend.ml.calibration import host_speed
+from wgpu_backend.ml.numpy_executor import NumpyExecutor
 from wgpu_backend.ml.placement import (
     HOST,
     HOST_SPEED,
@@ -114,6 +115,21 @@ def test_layers_and_shares_of_texts() -> None:
         ({"placement": 3}, "needs PlacementOptions or a Placement"),
         ({"placement": PlacementOptions(), "gpu_layers": 1}, "placement has gpu_layers, too"),
         ({"placement": Placement.single("cpu", 5)}, "it has 5 layers, the model has 6"),
+        (
+            {"placement": Placement.single("cpu", 6), "devices": ["cpu#1"]},
+            r"layers on \['cpu'\], the devices are \['cpu#1'\]",
+        ),
+        (
+            {"placement": Placement(("cpu#1", "cpu"), (0,) * 6, 0, 1), "device": "cpu"},
+            r"layers on \['cpu#1'\], the devices are \['cpu'\]",
+        ),
+        ({"openers": 3}, r"openers: 3 \(int\), needs functions by the ids"),
+        ({"openers": {"cpu": None}}, "openers: None .*for 'cpu', needs a function"),
+        (
+            {"openers": {"cpu@x": NumpyExecutor}, "placement": Placement.single("cpu", 6)},
+            r"openers: functions for \['cpu@x'\], placement names \['cpu'\]",
+        ),
+        ({"openers": {"cpu": NumpyExecutor}, "devices": ["cpu"]}, r"placement names \[\]"),
     ],
 )
 def test_arguments_that_do_not_go_together(arguments, message) -> None:
@@ -131,6 +147,66 @@ def test_devices_that_are_unknown_missing_or_named_twice() -> None:
     with pytest.raises(DeviceError, match="needs a list of names"):
         find_devices(3)
     assert [info.id for info in find_devices("cpu")] == ["cpu"]
+
+
+OTHER = "cpu@10.0.0.2:9"
+
+
+def test_a_placement_names_a_device_that_no_function_opens() -> None:
+    placement = Placement((OTHER, "cpu"), (0,) * 3 + (1,) * 3, 0, 1)
+    with pytest.raises(DeviceError, match=f"'{OTHER}': no such device"):
+        load(placement=placement)
+    with pytest.raises(DeviceError, match=f"'{OTHER}': no such device"):
+        load(placement=placement, openers={"cpu": lambda _: NumpyExecutor()})
+    with pytest.raises(DeviceError, match=r"devices \[\], needs each device once"):
+        Placement((), (), 0, 0)
+
+
+@pytest.mark.parametrize("names", [("cpu",), (OTHER,), ("cpu", OTHER), (OTHER, "cpu")])
+@pytest.mark.parametrize("local", [True, False])
+def test_a_placement_on_devices_that_functions_open(names, local) -> None:
+    """Of devices that functions open, any may be the first, and the only one."""
+    layers = tuple(layer * len(names) // 6 for layer in range(6))
+    placement = Placement(names, layers, 0, len(names) - 1)
+    opened: dict[str, NumpyExecutor] = {}
+
+    def open_as(name):
+        def open_it(_):
+            assert name not in opened
+            opened[name] = NumpyExecutor()
+            return opened[name]
+
+        return open_it
+
+    functions = {name: open_as(name) for name in names if local or name == OTHER}
+    with load(num_ctx=64, exact=True, device="cpu") as alone:
+        wanted = alone.generate("A dragon", num_predict=8, options={"temperature": 0})
+    with load(num_ctx=64, exact=True, placement=placement, openers=functions) as model:
+        assert opened.keys() == functions.keys()
+        assert model.placement == placement
+        assert [info.id for info in model.backend.backend_devices()] == [*names]
+        found = model.generate("A dragon", num_predict=8, options={"temperature": 0})
+    assert found == wanted
+
+
+def test_a_placement_by_other_names_of_devices(adapter) -> None:
+    by_kind = Placement(("software",), (0,) * 6, 0, 0)
+    with load(num_ctx=64, placement=by_kind) as model:
+        assert model.placement.devices == (model.device.id,)
+        assert model.device.kind == "software"
+    with load(num_ctx=64, placement=Placement(("numpy", "cpu#1"), (0,) * 6, 0, 1)) as model:
+        assert model.placement.devices == ("cpu", "cpu#1")
+    same = Placement(("cpu", "numpy"), (0,) * 6, 0, 1)
+    with pytest.raises(DeviceError, match="'cpu' and 'numpy' are one device, cpu"):
+        load(placement=same)
+
+
+@pytest.mark.parametrize("far", [frozenset({2}), frozenset()])
+def test_a_device_that_a_function_opens_has_its_own_memory(far) -> None:
+    placement = Placement((OTHER,), (0,) * 6, 0, 0, far, host_caches=not far)
+    what = r"layers \[2\]" if far else "caches"
+    with pytest.raises(DeviceError, match=f"placement: {what} of '{OTHER}' in host memory"):
+        load(placement=placement, openers={OTHER: lambda _: NumpyExecutor()})
 
 
 def test_a_model_on_the_cpu_by_each_of_its_names() -> None:

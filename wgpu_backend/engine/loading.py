@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 
@@ -155,7 +156,7 @@ def load(
         compiled, with the model. None to look in the model's own file or folder, then for an
         ``mmproj*.gguf`` in its folder, when the first picture comes.
     openers : mapping of str to callable, or None
-        Functions that open devices of other machines, by their ids in `placement`.
+        Functions that open devices, such as those of other machines, by their ids in `placement`.
 
     Returns
     -------
@@ -171,6 +172,7 @@ def load(
     OptionError, DTypeError
         Another argument is invalid, or both `exact` and `coarse` are set.
     """
+    _require_openers(openers)
     wanted = DeviceChoice.check(
         device,
         devices,
@@ -322,6 +324,14 @@ def _dtype(kv_dtype: object) -> DType:
     if not isinstance(kv_dtype, DType):
         raise DTypeError(f"kv_dtype: {describe(kv_dtype)}, needs a name such as 'f16'")
     return kv_dtype
+
+
+def _require_openers(openers: object) -> None:
+    if openers is not None and not isinstance(openers, Mapping):
+        raise OptionError(f"openers: {describe(openers)}, needs functions by the ids of devices")
+    for name, value in cast("Mapping[object, object]", openers or {}).items():
+        if not callable(value):
+            raise OptionError(f"openers: {describe(value)} for {name!r}, needs a function")
 
 
 def _require_callable(**arguments: object) -> None:

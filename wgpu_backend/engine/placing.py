@@ -90,7 +90,7 @@ class DeviceChoice:
     Parameters
     ----------
     devices : sequence of DeviceInfo
-        Best first.
+        Best first; those of this machine that a `Placement` names.
     placement : PlacementOptions, Placement or None
         None for the first device alone.
     """
@@ -134,14 +134,45 @@ class DeviceChoice:
                 )
         elif given or devices is not None:
             placement = make_options(**layers)
-        if devices is None and isinstance(placement, Placement):
-            devices = [name for name in placement.devices if name not in elsewhere] or None
-        found = find_devices(devices if device is None else [device])
+        named = devices if device is None else [device]
+        _require_use(elsewhere, placement)
+        if isinstance(placement, Placement):
+            given = None if named is None else find_devices(named)
+            return _choose_placed(placement, given, elsewhere)
+        found = find_devices(named)
         # With their free memory known, a model that fits no single GPU can be placed on several.
         if device is placement is None and found[0].kind not in _NOT_GPUS:
             known = found[0].free_memory is not None
             placement = PlacementOptions() if known else None
         return DeviceChoice(found, placement)
+
+
+def _require_use(elsewhere: Collection[str], placement: object) -> None:
+    """Refuse functions for devices that no layer is placed on."""
+    places = list(placement.devices) if isinstance(placement, Placement) else []
+    if unused := [name for name in elsewhere if name not in places]:
+        raise OptionError(
+            f"openers: functions for {unused}, placement names {places}; place layers there by a "
+            "Placement, or leave them out"
+        )
+
+
+def _choose_placed(
+    placement: Placement, given: Sequence[DeviceInfo] | None, elsewhere: Collection[str]
+) -> DeviceChoice:
+    """Find this machine's devices of a placement, which gets their ids for other names."""
+    known = {info.id: info for info in given or ()}
+    names = [name for name in placement.devices if name not in elsewhere]
+    found = find_devices([known.get(name, name) for name in names]) if names else []
+    missing = [info.id for info in found if info.id not in known]
+    if given is not None and missing:
+        raise OptionError(
+            f"load: placement has layers on {missing}, the devices are {list(known)}; name these "
+            "in the placement, or leave device and devices out"
+        )
+    ids = dict(zip(names, (info.id for info in found), strict=True))
+    devices = tuple(ids.get(name, name) for name in placement.devices)
+    return DeviceChoice(found, replace(placement, devices=devices))
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,14 +195,11 @@ class Placed:
         self, params: BackendParams, openers: Mapping[str, OpenDevice] | None = None
     ) -> Executor:
         """Open the devices; see `open_placed`."""
-        placement = self.placement
-        if placement is not None and (len(placement.devices) > 1 or placement.uses_host_memory):
-            return open_placed(placement, params, tied=self.tied, openers=openers)
-        first = self.devices[0].id
-        if self.placement is not None:
-            first = self.placement.devices[self.placement.output]
-        kind, info = choose_device(next(each for each in self.devices if each.id == first))
-        return make_executor(kind, replace(params, device=info))
+        if self.placement is None:
+            kind, info = choose_device(self.devices[0])
+            return make_executor(kind, replace(params, device=info))
+        known = {info.id: info for info in self.devices}
+        return open_placed(self.placement, params, tied=self.tied, openers=openers, known=known)
 
 
 def place_model(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 
+from wgpu_backend.errors import DeviceError
 from wgpu_backend.graph.capabilities import DeviceInfo, Profile
 from wgpu_backend.ml.backend import BackendParams, make_executor
 from wgpu_backend.ml.context import Context
@@ -53,8 +54,9 @@ def open_placed(
     *,
     tied: bool = False,
     openers: Mapping[str, OpenDevice] | None = None,
+    known: Mapping[str, DeviceInfo] | None = None,
 ) -> Executor:
-    """Open the devices of a placement: a plain executor for one, a `PlacedExecutor` for several.
+    """Open the devices of a placement: a plain executor for one here, else a `PlacedExecutor`.
 
     Weights and states that the placement wants in the host's memory are made there.
 
@@ -66,22 +68,27 @@ def open_placed(
         See `PlacedExecutor`.
     openers : mapping of str to callable
         Functions that open the devices of these ids, as on other machines.
+    known : mapping of str to DeviceInfo
+        Devices that were found already, by id.
 
     Raises
     ------
     DeviceError
-        There is no such device, or it cannot read the host's memory and has to.
+        There is no such device, or it cannot read the host's memory and has to, as one that a
+        function opens.
     """
     from wgpu_backend.device.adapters import split_copy
 
+    openers, known = openers or {}, known or {}
     children: list[Executor] = []
     tested: set[str] = set()
     try:
         for name in placement.devices:
-            if openers and name in openers:
+            if name in openers:
+                _require_own_memory(placement, len(children))
                 children.append(openers[name](params))
                 continue
-            kind, info = choose_device(name)
+            kind, info = choose_device(known.get(name, name))
             # Another device on an adapter takes the verdict of the first.
             adapter = split_copy(info.id)[0]
             own = replace(params, device=info, self_test=params.self_test and adapter not in tested)
@@ -91,7 +98,23 @@ def open_placed(
         for child in children:
             child.close()
         raise
-    return children[0] if len(children) == 1 else PlacedExecutor(children, placement, tied=tied)
+    # A device of another machine has the placement's name, and may be opened again after a loss.
+    is_here = openers.keys().isdisjoint(placement.devices)
+    if len(children) == 1 and is_here:
+        return children[0]
+    return PlacedExecutor(children, placement, tied=tied)
+
+
+def _require_own_memory(placement: Placement, at: int) -> None:
+    """Refuse layers in the host's memory for a device of another machine."""
+    far = placement.host_memory(at)
+    if not far.layers and not far.caches:
+        return
+    what = f"layers {sorted(far.layers)}" if far.layers else "caches"
+    raise DeviceError(
+        f"placement: {what} of {placement.devices[at]!r} in host memory, which a device that "
+        "openers open cannot read; leave them in its own"
+    )
 
 
 def _open_child(
