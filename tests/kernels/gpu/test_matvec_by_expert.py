@@ -8,6 +8,8 @@ import pytest
 from tests.ops.operands import weight_bytes
 from tests.ops.test_experts import experts_of
 from wgpu_backend.dtypes import BF16, F16, F32, IQ2_S, IQ4_NL, Q4_0, Q4_K, Q6_K, Q8_0
+from wgpu_backend.graph.capabilities import Capabilities
+from wgpu_backend.kernels import complete
 from wgpu_backend.kernels.gpu.register_tiles import EXPERT_TILE
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.numpy_executor import NumpyExecutor
@@ -160,3 +162,16 @@ def test_experts_are_in_pairs_where_rounding_is_allowed(executors, rng, monkeypa
     (exact,), (rounded,) = kernels(fusions(exact=True)), kernels(fusions(exact=False, coarse=False))
     assert "tile=tile_f16" not in exact
     assert "tile=tile_f16" in rounded
+
+
+def test_experts_with_rows_of_no_whole_groups_keep_their_kernel(rng):
+    executor = NumpyExecutor(complete(Capabilities(subgroups=True, f16=True)))
+    executor.rules = fusions(["linear_by_expert_f16"], exact=False)
+    data = weight_bytes(rng, 3 * 33, 48, F16, 1 / 8)
+    x, ids = rng.standard_normal((40, 1, 48), "f4"), rng.integers(0, 3, (40, 2)).astype("i4")
+    results = []
+    for each in (executor, NumpyExecutor()):
+        with Context(each) as ctx:
+            experts = experts_of(ctx, 3, 33, 48, F16, data)
+            results.append(experts.mulmat_id(ctx.from_numpy(x), ctx.from_numpy(ids)).numpy())
+    np.testing.assert_array_equal(*results)

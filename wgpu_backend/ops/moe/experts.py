@@ -71,7 +71,7 @@ def by_rows(launch: Launch, rows: int) -> Launch:
 
 def in_tiles(launch: Launch) -> bool:
     """Return whether the pairs (token, choice) come in tiles of one expert."""
-    return launch.choices["ids"] == TILES
+    return launch.choices.get("ids") == TILES
 
 
 def is_gated(launch: Launch) -> bool:
