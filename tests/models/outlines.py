@@ -18,6 +18,9 @@ DATA = Path(__file__).parent.parent / "data"
 OUTLINES, LOGITS = DATA / "zoo.json", DATA / "logits" / "zoo.npz"
 TOKENS = np.random.default_rng(0).integers(4, 250, 20).tolist()
 ROWS = (0, 1, 8, 19)
+# Parts of names of matrices that converters keep in f32.
+KEPT = ("norm", "ffn_gate_inp", "position_embd", "token_types", "conv1d", "conv.", "time_mix_",
+        "rope_", "rel_b", "altup_")  # fmt: skip
 UNSCALED = ("gemma3n", "gemma4")  # scores, which trained queries keep small
 
 
@@ -27,8 +30,8 @@ def outlines() -> dict[str, dict[str, Any]]:
     return found | {name: make(found) for name, make in RELATED.items()}
 
 
-def written(path: Path, outline: dict[str, Any]) -> Path:
-    """Write the model of an outline."""
+def written(path: Path, outline: dict[str, Any], *, narrow: bool = False) -> Path:
+    """Write the model of an outline; with `narrow`, its matrices in f16."""
     writer = gguf.GGUFWriter(path, outline["architecture"])
     for key, value in outline["keys"].items():
         _add(writer, key, value)
@@ -41,12 +44,19 @@ def written(path: Path, outline: dict[str, Any]) -> Path:
         for one in [name.replace("*", str(i)) for i in layers] if "*" in name else [name]:
             values = drawn(one, shape, tied=tied)
             soften = outline["architecture"] in UNSCALED and one.endswith("attn_q_norm.weight")
-            writer.add_tensor(one, values * np.float32(0.15) if soften else values)
+            values = values * np.float32(0.15) if soften else values
+            writer.add_tensor(one, narrowed(one, values) if narrow else values)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
     return path
+
+
+def narrowed(name: str, values: np.ndarray) -> np.ndarray:
+    """Values in f16, unless converters keep the weight in f32."""
+    matrix = values.ndim > 1 and name.endswith(".weight")
+    return values.astype("f2") if matrix and not any(p in name for p in KEPT) else values
 
 
 def a_reranker(path: Path) -> Path:

@@ -10,6 +10,7 @@ import gguf
 import numpy as np
 
 from tests.builders import add_tokenizer, vocabulary
+from tests.models.outlines import narrowed
 
 Shapes = Mapping[str, tuple[int, ...]]
 Value = float | str | bool | Sequence[int]
@@ -166,7 +167,7 @@ class RecurrentCase:
             shapes |= {f"blk.{i}.{name}": shape for name, shape in layer.items()}
         return shapes | {"output.weight": shapes["token_embd.weight"], **self.others}
 
-    def write(self, path: Path) -> Path:
+    def write(self, path: Path, *, narrow: bool = False) -> Path:
         writer = gguf.GGUFWriter(path, self.architecture)
         rng = np.random.default_rng(11)
         common = {
@@ -179,7 +180,8 @@ class RecurrentCase:
             add(writer, f"{self.architecture}.{key}", value)
         add_tokenizer(writer, "gpt-2")
         for name, shape in self.shapes().items():
-            writer.add_tensor(name, weights(rng, name, shape).astype("f4"))
+            values = weights(rng, name, shape).astype("f4")
+            writer.add_tensor(name, narrowed(name, values) if narrow else values)
         writer.write_header_to_file()
         writer.write_kv_data_to_file()
         writer.write_tensors_to_file()
