@@ -379,25 +379,30 @@ def measure_streams(given: argparse.Namespace) -> Figures:
             )
         device, most = given.device or None, STREAMS + 1
         with (
-            wgpu_backend.load(model, device=device, mmproj=mmproj, num_parallel=most) as loaded,
+            wgpu_backend.load(
+                model, device=device, mmproj=mmproj, num_parallel=most, warmup=given.warmup
+            ) as loaded,
             Engine(loaded) as engine,
         ):
             first, *turns = [_follow(engine, turn) for turn in range(given.repeats + 1)]
-    longest, whole, count = (median(values) for values in zip(*turns, strict=True))
+    longest, lost, whole, count = (median(values) for values in zip(*turns, strict=True))
     return {
         "that of the first picture, whose graph is recorded": f"{first[0]:.1f}",
+        "steps that the first picture's tower takes from the streams": f"{first[1]:.1f}",
+        "steps that another picture's tower takes from them": f"{lost:.1f}",
         f"longest wait of {STREAMS} streams while a picture is encoded, in steps": f"{longest:.1f}",
         "the picture's time to its first token, in steps": f"{whole:.1f}",
         "pieces of the tower": f"{count:.0f}",
     }
 
 
-def _follow(engine: Engine, turn: int) -> tuple[float, float, int]:
-    """Return the longest wait of streams for a step, and a picture's time, both in steps.
+def _follow(engine: Engine, turn: int) -> tuple[float, float, float, int]:
+    """Return the longest wait of streams for a step, and times of a picture, all in steps.
 
-    Also the number of pieces of the tower, with a step after each. A wait is a piece and the step
-    after it; passes that read the prompt's text are not counted. The clock is the processor time of
-    the process, read in the engine's thread.
+    These are the time of the tower and that to the first token. Also the number of pieces of the
+    tower, with a step after each. A wait is a piece and the step after it; passes that read the
+    prompt's text are not counted. The clock is the processor time of the process, read in the
+    engine's thread.
     """
     core, towers = engine._core, engine.model.towers
     read, advance = core._read, towers.advance
@@ -407,7 +412,9 @@ def _follow(engine: Engine, turn: int) -> tuple[float, float, int]:
         read(step)
         times.append(time.process_time())
 
-    def advance_and_note(inserted: Inserted, index: int, seconds: float, *, together: int) -> None:
+    def advance_and_note(
+        inserted: Inserted, index: int, seconds: float, *, together: int = 1
+    ) -> None:
         before = time.process_time()
         advance(inserted, index, seconds, together=together)
         pieces.append(time.process_time() - before)
@@ -430,7 +437,8 @@ def _follow(engine: Engine, turn: int) -> tuple[float, float, int]:
         each.cancel()
     steps = [(b - a, b) for a, b in pairwise(times)]
     before = median(step for step, at in steps if at < begin)
-    return 1 + max(pieces) / before, (end - begin) / before, len(pieces)
+    found = 1 + max(pieces) / before, sum(pieces) / before, (end - begin) / before
+    return *found, len(pieces)
 
 
 # Static costs.
@@ -477,6 +485,7 @@ def parse(words: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--peer", action="append", default=[], metavar="TOWER=TEXT.gguf")
     parser.add_argument("--model", help="a model that takes pictures, instead of eyes")
     parser.add_argument("--mmproj")
+    parser.add_argument("--no-warmup", dest="warmup", action="store_false")
     return parser.parse_args(words)
 
 

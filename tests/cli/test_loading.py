@@ -53,6 +53,24 @@ def test_an_adapter_that_does_not_open_leaves_the_cpu_and_a_line(
     )
 
 
+@pytest.mark.parametrize("words", [("hi",), (), ("--no-warmup",)], ids=" ".join)
+def test_chats_run_towers_as_they_load_and_single_answers_do_not(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
+) -> None:
+    given: list[bool] = []
+    real = loading.load
+
+    def load(path: Path, *, warmup: bool, **how: Any) -> Any:
+        given.append(warmup)
+        return real(path, **how)
+
+    monkeypatch.setattr(loading, "load", load)
+    monkeypatch.setattr("wgpu_backend.cli.commands.run.is_terminal", lambda _: True)
+    monkeypatch.setattr("wgpu_backend.cli.repl.converse", lambda _: None)
+    done = cli("run", "story", *words, "--num-predict", "1", "--device", "cpu")
+    assert (done.code, given) == (0, [not words]), done.err
+
+
 @pytest.mark.usefixtures("card")
 def test_a_device_that_the_user_named_is_not_replaced(
     cli: Cli, monkeypatch: pytest.MonkeyPatch

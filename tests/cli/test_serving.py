@@ -10,7 +10,7 @@ import pytest
 from tests.builders import tiny_model
 from tests.models.outlines import outlines, written
 from wgpu_backend.cli.commands.ps import ps
-from wgpu_backend.cli.commands.serve import loads
+from wgpu_backend.cli.commands.serve import loads, server
 from wgpu_backend.cli.commands.serve.options import (
     AddressOptions,
     ApiOptions,
@@ -51,6 +51,15 @@ def test_a_worker_loads_what_the_command_and_the_model_say():
     )  # fmt: skip
     assert made.adapters == (("own.gguf", 1.0), ("a.gguf", 0.5))
     assert made.control_layers == (1, 2)
+
+
+@pytest.mark.parametrize("words", [(), ("--no-warmup",)])
+def test_workers_run_towers_as_they_load_unless_told_otherwise(cli, monkeypatch, words):
+    given = []
+    monkeypatch.setattr(server, "run_server", lambda _, settings: given.append(settings))
+    assert cli("serve", *words).code == 0
+    made = loads.make_load_spec(STORED, None, "cpu", given[0], None)
+    assert made.arguments["warmup"] == (not words)
 
 
 def test_the_context_is_the_requests_or_the_commands_or_the_variables(monkeypatch):

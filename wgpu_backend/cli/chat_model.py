@@ -183,7 +183,7 @@ def find_on_server(name: str, options: RunOptions, settings: ModelSettings) -> S
     adapters = settings.adapters
     # Requests carry the size of the context, but no other option of loading.
     plain = (
-        replace(settings, num_ctx=None, verbose=False, adapters=AdapterSettings())
+        replace(settings, num_ctx=None, verbose=False, warmup=False, adapters=AdapterSettings())
         == ModelSettings()
     )
     plain = plain and not (adapters.loras or adapters.control_vectors or adapters.control_layers)

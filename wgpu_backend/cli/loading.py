@@ -99,6 +99,7 @@ def _load(
                 control_vectors=settings.adapters.control_vectors,
                 control_layers=settings.adapters.control_layers,
                 mmproj=settings.mmproj,
+                warmup=settings.warmup,
             )
         # `main` reports Ctrl-C once for all commands.
         except LoadCancelled:

@@ -246,6 +246,12 @@ Mmproj = Annotated[
         help="Tower for pictures; by default the model's own, or the mmproj*.gguf in its folder.",
     ),
 ]
+NoWarmup = Annotated[
+    bool,
+    typer.Option(
+        "--no-warmup", help="Load towers with the first picture or sound, instead of running them."
+    ),
+]
 Images = Annotated[
     list[str] | None,
     typer.Option(
@@ -377,6 +383,8 @@ class ModelSettings:
         Print more details, and tracebacks of errors.
     mmproj : Path or None
         File or folder of the model's tower for pictures or sound; None to look for it.
+    warmup : bool
+        Run the towers on a blank picture or sound while the model loads.
     """
 
     device: str | None = None
@@ -389,6 +397,7 @@ class ModelSettings:
     coarse: bool = False
     debug: bool = False
     mmproj: Path | None = None
+    warmup: bool = False
     devices: tuple[str, ...] = ()
     placement: PlacementOptions | None = None
 

@@ -86,5 +86,5 @@ def make_asgi_app(
     from wgpu_backend.cli.commands.serve.server import make_asgi_app
     from wgpu_backend.cli.options import ModelSettings
 
-    settings = ModelSettings(device=device, num_ctx=num_ctx)
+    settings = ModelSettings(device=device, num_ctx=num_ctx, warmup=True)
     return make_asgi_app(settings, parallel, allow_anyone=allow_anyone)

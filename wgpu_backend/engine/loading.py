@@ -29,7 +29,7 @@ from wgpu_backend.engine.runner import CHUNK, HIDDEN, LONG_CHUNK, SHORTEST, Head
 from wgpu_backend.engine.sessions import MOST_SESSIONS as MOST_PARALLEL
 from wgpu_backend.engine.step_sampler import StepSampler
 from wgpu_backend.engine.towers import Graphs
-from wgpu_backend.errors import DTypeError, ModelError, OptionError
+from wgpu_backend.errors import BackendError, DTypeError, ModelError, OptionError
 from wgpu_backend.files.gguf.reader import GGUFFile
 from wgpu_backend.files.tower_files import open_tower
 from wgpu_backend.graph.capabilities import DeviceInfo, Profile
@@ -90,6 +90,7 @@ def load(
     control_vectors: Given | Sequence[Given] = (),
     control_layers: tuple[int, int] | None = None,
     mmproj: str | Path | None = None,
+    warmup: bool = False,
     openers: Mapping[str, OpenDevice] | None = None,
 ) -> LanguageModel:
     """Load a model.
@@ -155,6 +156,10 @@ def load(
         File or folder of the model's tower for pictures or sound, which is loaded, and its kernels
         compiled, with the model. None to look in the model's own file or folder, then for an
         ``mmproj*.gguf`` in its folder, when the first picture comes.
+    warmup : bool
+        Look for towers at once, and run each on a blank picture or sound: the first one would stop
+        other streams while drivers compile kernels. A tower that fails is an error only if `mmproj`
+        names it; otherwise the first picture reports it.
     openers : mapping of str to callable, or None
         Functions that open devices, such as those of other machines, by their ids in `placement`.
 
@@ -220,9 +225,19 @@ def load(
         try:
             require_fitting(backend.file, loras, vectors, control_layers)
             model = _load_model(
-                backend, positions, parallel, dtype, shares.report_load, cancelled, tower
+                backend,
+                positions,
+                parallel,
+                dtype,
+                shares.report_load,
+                cancelled,
+                tower,
+                load_towers=warmup or tower is not None,
             )
             _change(model, loras, vectors, control_layers, load_towers=tower is not None)
+            # NumPy has nothing to compile.
+            if warmup and model.device.kind != "cpu":
+                _run_towers(model, shares.report_load, cancelled)
             # A Ctrl-C that was held back raises here, where the model is still released.
             deliver()
             return model
@@ -265,6 +280,8 @@ def _load_model(
     progress: Progress | None,
     cancelled: Callable[[], bool] | None,
     mmproj: Path | None,
+    *,
+    load_towers: bool,
 ) -> LanguageModel:
     """Load the weights while the model's kernels are compiled, and make the model."""
     # First, so that an unknown architecture is reported before anything is loaded.
@@ -274,7 +291,7 @@ def _load_model(
             f"{backend.file.path}: {backend.config.architecture!r} takes sounds and writes their "
             "text; use `wgpu-backend transcribe`, or wgpu_backend.engine.speech.load"
         )
-    with warm_up(backend, kind, dtype, mmproj):
+    with warm_up(backend, kind, dtype, mmproj, towers=load_towers):
         backend.load(progress, cancelled, fused_weights=kind.fused_weights)
     return LanguageModel(backend, num_ctx, dtype, num_parallel, mmproj)
 
@@ -294,6 +311,32 @@ def _change(
             model.towers.get(modality)
         model.set_adapters(loras)
         model.set_control_vectors(vectors, layers)
+    except BaseException:
+        model.close()
+        raise
+
+
+def _run_towers(
+    model: LanguageModel, progress: Progress, cancelled: Callable[[], bool] | None
+) -> None:
+    """Run all towers on a blank picture or sound; the first real one will report errors."""
+
+    def go_on() -> None:
+        # A Ctrl-C that was held back raises here.
+        deliver()
+        if cancelled is not None and cancelled():
+            path = model.backend.file.path
+            raise LoadCancelled(f"{path}: loading was cancelled while its towers were warmed up")
+        # A sign of life: on a rasteriser a large tower takes minutes.
+        progress(1.0)
+
+    try:
+        model.towers.warm_up(go_on)
+    except LoadCancelled:
+        model.close()
+        raise
+    except (BackendError, OSError) as error:
+        _LOG.debug("warm-up: %s", error)
     except BaseException:
         model.close()
         raise
@@ -351,7 +394,12 @@ SIDE, SAMPLES = 512, 80_000
 
 @contextmanager
 def warm_up(
-    backend: Backend, kind: type[Model], kv_dtype: DType, mmproj: Path | None = None
+    backend: Backend,
+    kind: type[Model],
+    kv_dtype: DType,
+    mmproj: Path | None = None,
+    *,
+    towers: bool = False,
 ) -> Generator[None]:
     """Compile a model's pipelines while the block runs; they are ready when it ends.
 
@@ -362,7 +410,9 @@ def warm_up(
     kv_dtype : DType
         Type of the cache.
     mmproj : Path or None
-        File or folder of towers whose pipelines are compiled, too.
+        File or folder of towers; None to look for it.
+    towers : bool
+        Whether the towers' pipelines are compiled, too.
     """
     executor = backend.executor
     each = executor.children if isinstance(executor, PlacedExecutor) else (executor,)
@@ -381,7 +431,7 @@ def warm_up(
         dry_run = make_dry_run(executor, compile_shader)
         recorded = pool.submit(_try, _warm, backend, kind, kv_dtype, dry_run)
         dry_runs = [recorded]
-        if mmproj is not None:
+        if towers:
             # One of its own: the model's forgets the bytes of weights at its end.
             own = make_dry_run(executor, compile_shader)
             dry_runs.append(pool.submit(_try, _warm_towers, backend.file, mmproj, own))
@@ -419,14 +469,15 @@ def _warm(backend: Backend, kind: type[Model], kv_dtype: DType, dry_run: Executo
     dry_run.close()
 
 
-def _warm_towers(text: GGUFFile, mmproj: Path, dry_run: Executor) -> None:
+def _warm_towers(text: GGUFFile, mmproj: Path | None, dry_run: Executor) -> None:
     """Record the graphs of towers for a picture and for a sound."""
     samples = {
         "image": np.zeros((SIDE, SIDE, 3), np.uint8),
         "audio": np.zeros(SAMPLES, np.float32),
     }
     file = open_tower(text, mmproj)
-    assert file is not None
+    if file is None:
+        return
     with file:
         draft = Backend(file, dry_run)
         draft.load()

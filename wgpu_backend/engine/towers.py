@@ -57,6 +57,9 @@ MOST_CHANGE = 4.0
 Item = TypeVar("Item")
 Alone = Callable[[Callable[[], Item]], Item]
 _NAMES = {"image": "pictures", "audio": "sound"}
+# A picture's side in pixels, and a sound's samples at 16 kHz, that a warm-up encodes. Smaller ones
+# need other kernels than most pictures do: those of products with few rows.
+_SIDE, _SAMPLES = 128, 16_000
 _Key = tuple[tuple[str, tuple[int, ...], str], ...]
 
 
@@ -288,6 +291,8 @@ class Towers:
     ----------
     alone : callable
         Runs a function while no other thread uses the device.
+    warm_nbytes : int
+        Bytes on the device of the graphs that `warm_up` recorded.
     """
 
     def __init__(self, backend: Backend, model: Model, mmproj: Path | None) -> None:
@@ -295,6 +300,7 @@ class Towers:
         self._model = model
         self._mmproj = mmproj
         self.alone: Alone[Any] = _run
+        self.warm_nbytes = 0
         self._backend: Backend | None = None
         self._file: GGUFFile | None = None
         self._kinds: dict[str, str] | None = None
@@ -350,6 +356,36 @@ class Towers:
         if modality not in self.modalities:
             raise OptionError(self._lacking(modality))
         return self.alone(lambda: self._load(modality))
+
+    def warm_up(self, progress: Callable[[], object] = int) -> None:
+        """Load all towers, and run each once on a blank picture or sound.
+
+        Some drivers compile a kernel when it first runs, and requests would wait for that.
+
+        Parameters
+        ----------
+        progress : callable
+            Called before each piece; an error that it raises ends the warm-up.
+
+        Raises
+        ------
+        OptionError, ModelError, OutOfMemory
+            See `get`.
+        """
+        executor = self._text.executor
+        for modality in self.modalities:
+            tower = self.get(modality)
+            sound = np.zeros(_SAMPLES, np.float32)
+            blank = np.zeros((_SIDE, _SIDE, 3), np.uint8) if modality == "image" else sound
+            before = executor.graph_nbytes()
+            encoding = self._graphs[id(tower)].begin(tower.prepare(blank))
+            try:
+                while encoding.values is None:
+                    progress()
+                    encoding.advance(WHOLE_SECONDS, together=2)
+            finally:
+                encoding.close()
+            self.warm_nbytes += executor.graph_nbytes() - before
 
     def _lacking(self, modality: str) -> str:
         name, what = self._text.file.path, _NAMES[modality]

@@ -23,6 +23,7 @@ from wgpu_backend.cli.options import (
     FramesPerSecond,
     Images,
     ModelSettings,
+    NoWarmup,
     Videos,
     with_answer_options,
     with_model_options,
@@ -104,6 +105,7 @@ def run(
     local: Annotated[
         bool, typer.Option("--local", help="Load the model here even if a server runs.")
     ] = False,
+    no_warmup: NoWarmup = False,
     *,
     parameters: Mapping[str, Value],
     settings: ModelSettings,
@@ -144,6 +146,8 @@ def run(
         raise UsageError("run: the prompt is empty; leave it out to chat")
     if fps is not None and not video:
         raise UsageError("--fps: requires --video")
+    # With a prompt the real picture would wait for the blank one, or there is none.
+    settings = replace(settings, warmup=prompt is None and not no_warmup)
     begin = time.perf_counter()
     with ChatModel(name, options, settings) as opened:
         load_seconds = time.perf_counter() - begin

@@ -128,6 +128,7 @@ class LoadSpec:
     control_layers: tuple[int, int] | None = None
     imports: tuple[str, ...] = ()
     mmproj: str | None = None
+    warmup: bool = False
     devices: tuple[str, ...] = ()
     placement: PlacementOptions | None = None
     pipeline: PipelineSpec | None = None

@@ -219,7 +219,8 @@ def _measure_later(model: LanguageModel) -> int:
     on_gpu = model.device.kind != "cpu"
     weights = found.weights if on_gpu else found.host_weights
     # The NumPy device has intermediates only while a graph runs.
-    return (found.graph if on_gpu else 0) + (weights if towers.backend is None else 0)
+    graph = max(found.graph - towers.warm_nbytes, 0) if on_gpu else 0
+    return graph + (weights if towers.backend is None else 0)
 
 
 def _read_messages(source: BufferedReader, inbox: SimpleQueue[Message]) -> None:

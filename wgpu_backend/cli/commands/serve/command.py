@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -16,6 +17,7 @@ from wgpu_backend.cli.commands.serve.options import (
 )
 from wgpu_backend.cli.options import (
     ModelSettings,
+    NoWarmup,
     with_answer_options,
     with_model_options,
     with_option_groups,
@@ -80,6 +82,7 @@ def serve(
             "--stages", metavar="N", min=1, help="Nodes of the cluster that share a model's layers."
         ),
     ] = None,
+    no_warmup: NoWarmup = False,
     *,
     address: AddressOptions,
     default_model: DefaultModelOptions,
@@ -105,4 +108,4 @@ def serve(
         cluster=cluster,
         stages=stages,
     )
-    run_server(options, settings)
+    run_server(options, replace(settings, warmup=not no_warmup))

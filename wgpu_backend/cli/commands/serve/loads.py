@@ -203,6 +203,7 @@ def make_load_spec(
         control_layers=adapters.control_layers,
         imports=tuple(map(str, imported_files())),
         mmproj=None if stored.projector is None else str(stored.projector),
+        warmup=settings.warmup,
     )
 
 
