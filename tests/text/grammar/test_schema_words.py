@@ -311,3 +311,57 @@ def test_an_integer_of_a_double_is_itself(value):
     found = matcher_of({"const": value})
     assert takes(found, json.dumps(value))
     assert not takes(found, "1" if value is True else str(value + 1))
+
+
+LETTERS = 'aZ é你\u0301\ufeff\U0001f600\U0010ffff\ud7ff\ue000\x7f"\\\t\n\0'
+
+
+def _spell(draw, letter):
+    """Write a letter as itself where JSON has it so, or as an escape in either case."""
+    utf16 = letter.encode("utf-16-be").hex()
+    digits = draw.choice([utf16, utf16.upper()])
+    escaped = "".join(f"\\u{digits[at : at + 4]}" for at in range(0, len(digits), 4))
+    plain = json.dumps(letter, ensure_ascii=False)[1:-1]
+    return draw.choice([escaped, plain]) if letter != "\x7f" else escaped
+
+
+@pytest.mark.parametrize("within", ["{}", '{"a": {}}', "[{}]"])
+@pytest.mark.parametrize(
+    "bounds", [{}, {"maxLength": 4}, {"minLength": 2, "maxLength": 3}], ids=str
+)
+def test_any_letter_of_a_text_may_be_an_escape(rng, bounds, within):
+    draw, schema = random.Random(int(rng.integers(1 << 30))), {"type": "string", **bounds}
+    around = {
+        "{}": schema,
+        '{"a": {}}': {"properties": {"a": schema}},
+        "[{}]": {"type": "array", "items": schema},
+    }
+    matcher = matcher_of(around[within])
+    for _ in range(60):
+        value = "".join(draw.choices(LETTERS, k=draw.randint(0, 6)))
+        text = within.replace("{}", f'"{"".join(_spell(draw, each) for each in value)}"')
+        fits = bounds.get("minLength", 0) <= len(value) <= bounds.get("maxLength", 6)
+        assert takes(matcher, text) == fits, text
+        assert not fits or json.loads(text) == json.loads(within.replace("{}", json.dumps(value)))
+
+
+@pytest.mark.parametrize("schema", [{"type": "string"}, {"maxLength": 9}, True], ids=str)
+def test_halves_of_pairs_are_not_letters(schema):
+    matcher = matcher_of(schema)
+    halves = (
+        r"\ud83d",
+        r"\uDE00",
+        r"\ud83dx",
+        r"\ud83d\ud83d",
+        r"\uDE00\ud83d",
+        r"\u12",
+        r"\u00g0",
+    )
+    assert [half for half in halves if takes(matcher, f'"{half}"')] == []
+    assert takes(matcher, r'"\ud83d\uDE00"')
+
+
+def test_escapes_make_no_exception_of_a_pattern():
+    matcher = matcher_of({"type": "string", "pattern": "^[a-c]+$"})
+    assert takes(matcher, '"abc"')
+    assert not takes(matcher, r'"\u0064"')

@@ -567,6 +567,12 @@ MOST_BYTES = 1 << 19
 MOST_DEPTH = 60
 # llama.cpp's limit: with more, an uncertain model could write white space without end.
 _WHITE_SPACE = r"( |\n[ \t]{0,20})?"
+_COMPILED = {
+    "whitespace_pattern": _WHITE_SPACE,
+    "coerce_one_of": True,
+    # As llama.cpp's; models write what they learned, often `\\u` for letters beyond ASCII.
+    "json_allow_general_unicode_escapes": True,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -676,14 +682,14 @@ class Grammar:
         raise GrammarError(f"format: {_short(form)}, needs 'json' or a JSON schema")
 
     def source(self) -> str:
-        """Return the text for the compiler, with a schema's rule for white space added."""
+        """Return the text for the compiler, with rules of white space and escapes of a schema."""
         if self.kind != "json_schema":
             return self.text
         schema = json.loads(self.text)
-        if isinstance(schema, bool):
+        if schema is False:
             return self.text
-        how = {"whitespace_pattern": _WHITE_SPACE, "coerce_one_of": True}
-        return json.dumps({**prepare_schema(schema), "x-guidance": how})
+        prepared = {} if schema is True else prepare_schema(schema)
+        return json.dumps({**prepared, "x-guidance": _COMPILED})
 
 
 def _require_schema(text: str) -> None:
