@@ -212,6 +212,19 @@ def test_a_stream_of_several_prompts_counts_at_its_end(client):
     assert all("usage" not in piece for piece in pieces)
 
 
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/chat/completions"])
+@pytest.mark.parametrize("more", [{}, {"n": 2}, {"tools": [WEATHER]}, {"logprobs": True}], ids=str)
+def test_only_the_last_piece_of_a_chat_has_counts(client, path, more):
+    """As llama-server, Ollama and vLLM send them: clients take a piece that has counts for it."""
+    body = {**ASKED, "messages": [USER], "stream": True, **more}
+    body["stream_options"] = {"include_usage": True}
+    *pieces, last = events_of(client.post(path, json=body))
+    assert [piece for piece in pieces if "usage" in piece] == []
+    assert last["usage"]["completion_tokens"] >= 3 * more.get("n", 1)
+    del body["stream_options"]
+    assert all("usage" not in piece for piece in events_of(client.post(path, json=body)))
+
+
 @pytest.mark.parametrize("prompt", ["", None, [], [""]])
 def test_nothing_begins_a_new_text(client, prompt):
     assert completed(client, model="tale", prompt=prompt)[1]["prompt_tokens"] == 1

@@ -7,12 +7,12 @@ import json
 import time
 import uuid
 from collections import Counter, defaultdict
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from itertools import accumulate
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from starlette.concurrency import run_in_threadpool
@@ -204,6 +204,9 @@ class _Chat:
     """Objects of chats."""
 
     prefix, kind, chunk = "chatcmpl-", "chat.completion", "chat.completion.chunk"
+    # In pieces before the last. OpenAI has a null there; llama-server, Ollama and vLLM have no
+    # field, and clients written for these take any piece that has it for the last.
+    uncounted: ClassVar[Mapping[str, Any]] = {}
 
     def __init__(self, nothing: str | None) -> None:
         self._nothing = nothing
@@ -291,8 +294,7 @@ async def _answer(
     if fields.switch("stream", default=False):
         options = Fields(fields.get("stream_options", dict) or {}, where="stream_options.")
         counts = options.switch("include_usage", default=False)
-        # With usage requested, all pieces but the last have it as null.
-        head |= {"object": form.chunk, **({"usage": None} if counts else {})}
+        head |= {"object": form.chunk, **(form.uncounted if counts else {})}
         lines = _stream_events(state, fields, make_requests, form, head, counts=counts)
         return await start_stream(request, lines, "text/event-stream", _make_error_event)
 
@@ -394,6 +396,7 @@ class CompletionObjects:
     """A maker of the JSON objects of text completions, with each choice's character offset."""
 
     prefix, kind, chunk = "cmpl-", "text_completion", "text_completion"
+    uncounted: ClassVar[Mapping[str, Any]] = {"usage": None}  # as OpenAI's
 
     def __init__(self) -> None:
         self._given: dict[int, tuple[Detokenizer, int]] = {}
