@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import gc
+import logging
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -197,6 +199,52 @@ def test_a_program_leaks_nothing(fresh: Device):
     after = counts()
     assert after["BindGroup"] == before["BindGroup"]
     assert after["Buffer"] <= before["Buffer"]
+
+
+class Reporting:
+    """A C library one of whose functions reports an error, and another calls the first."""
+
+    def __init__(self, handler):
+        self.handler, self.calls = handler, []
+        for name in native._FUNCTIONS:
+            setattr(self, name, lambda *args: self.calls.append(args))
+        self.wgpuBufferUnmap = self.fail
+        self.wgpuDevicePoll = self.nest
+
+    def fail(self, kind, message):
+        self.handler.handle_error(kind, message)
+
+    def nest(self, call):
+        with pytest.raises(wgpu.GPUValidationError, match="inner"):
+            call("Validation", "inner")
+        return 3
+
+
+@wgpu_native_only
+def test_errors_of_the_library_are_raised_as_wgpu_py_raises_them():
+    from wgpu.backends.wgpu_native import _helpers
+
+    handler = _helpers.ErrorHandler(logging.getLogger("test"))
+    lib = Reporting(handler)
+    api = SimpleNamespace(lib=lib, libf=_helpers.SafeLibCalls(lib, handler))
+    made = native.check_calls(api)
+    assert made is not api.libf
+    for kind in ("", "OutOfMemory", "Validation", "Internal", "of another version"):
+        with pytest.raises(wgpu.GPUError) as ours:
+            made.wgpuBufferUnmap(kind, f"about {kind}")
+        with pytest.raises(wgpu.GPUError) as theirs:
+            api.libf.wgpuBufferUnmap(kind, f"about {kind}")
+        assert (type(ours.value), str(ours.value)) == (type(theirs.value), str(theirs.value))
+    # wgpu-py fails to make its own class for this one.
+    with pytest.raises(wgpu.GPUError, match="a pipeline"):
+        made.wgpuBufferUnmap("Pipeline", "a pipeline")
+    # An error goes to the call that is innermost, and none is left for the next.
+    assert made.wgpuDevicePoll(made.wgpuBufferUnmap) == 3
+    assert not handler._per_thread_data.stack
+    made.wgpuBufferMapAsync(1, 2)
+    assert lib.calls == [(1, 2)]
+    without = SimpleNamespace(lib=lib, libf=SimpleNamespace())
+    assert native.check_calls(without) is without.libf
 
 
 @wgpu_native_only

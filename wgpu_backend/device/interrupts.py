@@ -19,11 +19,13 @@ ignored or ends the process at once.
 from __future__ import annotations
 
 import inspect
+import os
 import signal
 import threading
 from collections.abc import Callable
 from functools import wraps
 from importlib import import_module
+from threading import get_ident
 from types import FrameType
 from typing import Any, ParamSpec, TypeVar
 
@@ -43,6 +45,17 @@ class _Hold:
     depth = 0
     noted = False
     before: Callable[[int, FrameType | None], Any]
+    # Number of the thread, which every step asks for several times.
+    main = threading.main_thread().ident
+
+
+def _follow_fork() -> None:
+    """Note the thread that forked, the main one of the child."""
+    _Hold.main = get_ident()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_follow_fork)
 
 
 def _note(_number: int, _frame: FrameType | None) -> None:
@@ -51,7 +64,7 @@ def _note(_number: int, _frame: FrameType | None) -> None:
 
 def hold() -> bool:
     """Start noting interrupts; return whether `release` has to follow."""
-    if threading.current_thread() is not threading.main_thread():
+    if get_ident() != _Hold.main:
         return False
     if not _Hold.depth:
         before = _signal.getsignal(signal.SIGINT)
@@ -84,7 +97,7 @@ def release() -> None:
 
 def deliver() -> None:
     """Call the handler for a noted interrupt: by default, raise KeyboardInterrupt."""
-    if _Hold.noted and threading.current_thread() is threading.main_thread():
+    if _Hold.noted and get_ident() == _Hold.main:
         _Hold.noted = False
         _Hold.before(signal.SIGINT, inspect.currentframe())
 
@@ -107,8 +120,13 @@ def uninterrupted(function: Callable[P, R]) -> Callable[P, R]:
 
     @wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
-        with held():
+        # As `with held()`, in half as many calls.
+        mine = hold()
+        try:
             return function(*args, **kwargs)
+        finally:
+            if mine:
+                release()
 
     return call
 

@@ -21,6 +21,7 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from functools import cache
+from types import SimpleNamespace
 from typing import Any, Protocol
 
 import wgpu
@@ -89,6 +90,55 @@ def find_matrix_unit(gpu: Any, api: str) -> MatrixUnit | None:
     return MatrixUnit(side, side, side, sizes.pop(), "naga")
 
 
+# By the names that wgpu-py gives to types of errors.
+_ERRORS: dict[str, type[Exception]] = {
+    "OutOfMemory": wgpu.GPUOutOfMemoryError,
+    "Validation": wgpu.GPUValidationError,
+    "Internal": wgpu.GPUInternalError,
+}
+
+
+class _Slot:
+    """A place where wgpu-py leaves an error, as its ``ErrorSlot``."""
+
+    name = ""
+    type: str = ""
+    message: str | None = None
+
+
+def check_calls(api: Any) -> Any:
+    """Return the functions of the C library that raise their errors.
+
+    wgpu-py's own ones make six Python calls for each, these make one. They are the same functions
+    to the library: while one runs, its thread's stack of places for errors has one more.
+    """
+    handler = getattr(api.libf, "_error_handler", None)
+    own = getattr(handler, "_per_thread_data", None)
+    make_stack = getattr(handler, "_get_proxy_stack", None)
+    if own is None or make_stack is None:
+        return api.libf
+
+    def check(function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any) -> Any:
+            try:
+                stack = own.stack
+            except AttributeError:
+                stack = make_stack()
+            slot = _Slot()
+            stack.append(slot)
+            try:
+                result = function(*args)
+            finally:
+                stack.pop()
+            if slot.message is not None:
+                raise _ERRORS.get(slot.type, wgpu.GPUError)(slot.message)
+            return result
+
+        return call
+
+    return SimpleNamespace(**{name: check(getattr(api.lib, name)) for name in _FUNCTIONS})
+
+
 class Native:
     """The C library of wgpu-py, checked for the functions used here.
 
@@ -111,6 +161,8 @@ class Native:
         self._encoder = self.ffi.new("WGPUCommandEncoderDescriptor *")
         self._pass = self.ffi.new("WGPUComputePassDescriptor *")
         self._commands = self.ffi.new("WGPUCommandBufferDescriptor *")
+        # Types by name are looked up at each use.
+        self._one_buffer = self.ffi.typeof("WGPUCommandBuffer[1]")
 
     def module(self, gpu: Any, label: str, code: str) -> Any:
         """Make a shader module with run-time checks."""
@@ -208,9 +260,8 @@ class Native:
         """Finish the encoder of a handle and submit it, like `submit`."""
         commands = self.safe.wgpuCommandEncoderFinish(encoder, self._commands)
         try:
-            buffers = self.ffi.new("WGPUCommandBuffer[]", [commands])
-            index = self.safe.wgpuQueueSubmitForIndex(gpu.queue._internal, 1, buffers)
-            return self.ffi.new("WGPUSubmissionIndex *", index)
+            buffers = self.ffi.new(self._one_buffer, [commands])
+            return self.safe.wgpuQueueSubmitForIndex(gpu.queue._internal, 1, buffers)
         finally:
             self.lib.wgpuCommandBufferRelease(commands)
 
@@ -227,7 +278,7 @@ class Native:
 
     def poll(self, gpu: Any, index: Any = None) -> None:
         """Wait until the submission of that index is done, or all of them."""
-        chosen = self.ffi.NULL if index is None else index
+        chosen = self.ffi.NULL if index is None else self.ffi.new("WGPUSubmissionIndex *", index)
         self.safe.wgpuDevicePoll(gpu._internal, True, chosen)
 
     def is_lost(self, gpu: Any) -> bool:
@@ -288,7 +339,8 @@ class Mapping:
         self._native, self._gpu, self._present = native, gpu, present
         answers: list[int] = []
         self._answers = answers
-        self._answered = answered_event = threading.Event()
+        # Held until the answer comes; an event would take a lock of its own for each call.
+        self._unanswered = unanswered = threading.Lock()
         # Set only while a request is in progress: otherwise it would outlive its pool.
         self._buffer: Any = None
         self._nbytes = 0
@@ -297,7 +349,8 @@ class Mapping:
         @ffi.callback("void(WGPUMapAsyncStatus, WGPUStringView, void *, void *)")
         def answer(status: int, _message: Any, _one: Any, _two: Any) -> None:
             answers.append(int(status))
-            answered_event.set()
+            if unanswered.locked():
+                unanswered.release()
 
         self._callback = answer
         self._info = ffi.new("WGPUBufferMapCallbackInfo *")
@@ -307,7 +360,7 @@ class Mapping:
     def start(self, buffer: Any, nbytes: int) -> None:
         """Request the first bytes, as they are after the last submission."""
         self._answers.clear()
-        self._answered.clear()
+        self._unanswered.acquire(blocking=False)
         self._buffer, self._nbytes = buffer, nbytes
         _keep(self._answers, self._callback)
         request = self._native.safe.wgpuBufferMapAsync
@@ -327,7 +380,8 @@ class Mapping:
                 break
             self._native.poll(self._gpu, index)
             # Another thread's poll may have taken the answer and not yet delivered it.
-            self._answered.wait(_MAP_PAUSE)
+            if not self._answers and self._unanswered.acquire(timeout=_MAP_PAUSE):
+                break
         lib, ffi = self._native.lib, self._native.ffi
         buffer, self._buffer = self._buffer, None
         if self._answers != [lib.WGPUMapAsyncStatus_Success]:
@@ -409,4 +463,6 @@ def load() -> Native | None:
         return None
     if not all(hasattr(api.lib, name) for name in _FUNCTIONS):
         return None
-    return Native(api)
+    found = Native(api)
+    found.safe = check_calls(api)
+    return found
