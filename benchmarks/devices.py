@@ -9,7 +9,8 @@ the host. The border alone is measured, too, by a graph that does nothing but cr
 run less that of two graphs of one device each, which is what the host spends on a transfer. A
 border costs a token the same whatever the model, so the share depends on the time of a step. Of
 decoding, processor time is compared, too, which other work on the machine changes less: on a
-rasteriser it includes the device's.
+rasteriser it includes the device's. The calls that Python makes for a token are counted; other
+work does not change them at all.
 
 Then all layers of the first device in the host's memory, which it reads over the bus, against its
 own memory; and their caches alone.
@@ -24,6 +25,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from statistics import median
+from types import FrameType
 
 import numpy as np
 from rich.console import Console
@@ -40,10 +42,12 @@ from wgpu_backend.ml.wgpu.executor import WgpuExecutor
 # Numbers of a hidden state.
 WIDTH = 4096
 CROSSINGS, WARM = 400, 50
+# Tokens of the two answers whose difference is counted.
+SHORT, LONG = 16, 48
 
 
 def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("model", nargs="?", help="GGUF file; the bundled story model by default")
     parser.add_argument("--devices", help="with commas; two on the best adapter by default")
     parser.add_argument("--prompt", type=int, default=512, help="tokens of a prompt")
@@ -90,6 +94,28 @@ def processor_times(
 
     times = [[spent(model) for model in models] for _ in range(rounds)]
     return [median(column) for column in zip(*times, strict=True)]
+
+
+def count_calls(model: LanguageModel) -> float:
+    """Return the calls that this thread makes for a token, of functions in Python and in C."""
+    counted = 0
+
+    def count(_frame: FrameType, event: str, _argument: object) -> None:
+        nonlocal counted
+        counted += event in ("call", "c_call")
+
+    # What an answer takes besides its tokens is in both; the first one records graphs.
+    decode(model, LONG)
+    found: list[int] = []
+    for tokens in (SHORT, LONG):
+        before = counted
+        sys.setprofile(count)
+        try:
+            decode(model, tokens)
+        finally:
+            sys.setprofile(None)
+        found.append(counted - before)
+    return (found[1] - found[0]) / (LONG - SHORT)
 
 
 def transfer(executor: PlacedExecutor) -> float:
@@ -161,6 +187,8 @@ def main() -> int:
             "decode, processor time": one_s / several_s,
             "decode, processor ms of a token": one_s * 1e3 / options.tokens,
             "decode, processor ms added to a token": (several_s - one_s) * 1e3 / options.tokens,
+            "decode, calls of a token": count_calls(one),
+            "decode, calls added to a token": count_calls(several) - count_calls(one),
             # After decoding: prompts leave tokens in the cache that no session knows of.
             "prompt": ratios(pair, lambda m: read_prompt(m, tokens), options.rounds),
             "transfer_us": transfer(several.backend.executor) * 1e6,

@@ -15,6 +15,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -60,7 +61,10 @@ class Task:
     @property
     def is_ready(self) -> bool:
         """Return whether the task can run without waiting for a device."""
-        return all(run.is_known(part) for run, part in self.needs)
+        for run, part in self.needs:  # noqa: SIM110  # a generator costs a call for each
+            if run.known[part] is None and run.error is None:
+                return False
+        return True
 
 
 class Schedule:
@@ -68,6 +72,8 @@ class Schedule:
 
     No thread works in the background: whoever submits or waits does what is due. A thread of its
     own would have to be woken for each part, which takes milliseconds on a busy machine.
+
+    Each token comes here several times, so loops are in place of short functions.
     """
 
     def __init__(self, devices: int) -> None:
@@ -76,11 +82,6 @@ class Schedule:
         self._most = max(MOST_UNDER_WAY, devices + 1)
         # Reentrant: a part that needs another one does that first.
         self._lock = threading.RLock()
-
-    def add(self, device: int, task: Task) -> None:
-        """Add a task after all others of a device."""
-        with self._lock:
-            self._queues[device].append(task)
 
     def advance(self) -> None:
         """Do all tasks that need not wait."""
@@ -104,8 +105,10 @@ class Schedule:
             for queue in self._queues:
                 if not queue or queue[0].run is run:
                     continue
-                needs = queue[0].needs
-                if all(each.is_submitted(at) and at < part for each, at in needs):
+                for each, at in queue[0].needs:
+                    if at >= part or (each.results[at] is None and each.error is None):
+                        break
+                else:
                     queue.popleft().act()
 
     def finish(self, run: Run, part: int, device: int) -> None:
@@ -114,9 +117,14 @@ class Schedule:
             while not run.is_submitted(part):
                 self._queues[device].popleft().act()
 
-    def begin(self, run: Run) -> None:
-        """Add a new run, do the tasks that need not wait, and finish old runs."""
+    def begin(self, run: Run, tasks: Sequence[tuple[int, Task]]) -> None:
+        """Add a run's tasks after all others of their devices, and finish old runs.
+
+        Tasks that need not wait are done.
+        """
         with self._lock:
+            for device, task in tasks:
+                self._queues[device].append(task)
             self.advance()
             self._runs.append(run)
             while self._runs and (self._runs[0].is_done or len(self._runs) > self._most):
@@ -141,6 +149,15 @@ class Run:
         The device of each part.
     inputs : mapping of str to ndarray
         The values of its inputs, which are its own.
+
+    Attributes
+    ----------
+    results : list of Result or None
+        Of each part, once it was submitted.
+    known : list of list of ndarray or None
+        The values that each part reads back, once they are on the host.
+    error : BaseException or None
+        What keeps the parts without results from being submitted.
     """
 
     def __init__(
@@ -151,27 +168,23 @@ class Run:
         self._executor = executor
         self._todo = executor.todo
         self._devices = devices
-        self._results: list[Result | None] = [None] * len(devices)
-        self._values: list[list[Array] | None] = [None] * len(devices)
+        self.results: list[Result | None] = [None] * len(devices)
+        self.known: list[list[Array] | None] = [None] * len(devices)
 
     def is_submitted(self, part: int) -> bool:
         """Return whether a part was submitted, or an error keeps it from that."""
-        return self._results[part] is not None or self.error is not None
-
-    def is_known(self, part: int) -> bool:
-        """Return whether the values that a part reads back are on the host."""
-        return self._values[part] is not None or self.error is not None
+        return self.results[part] is not None or self.error is not None
 
     @property
     def is_done(self) -> bool:
         """Return whether all parts were submitted."""
-        return all(map(self.is_submitted, range(len(self._devices))))
+        return None not in self.results or self.error is not None
 
     def take(self, part: int, result: Result, *, known: bool) -> None:
         """Take the result of a part, whose values are known already on the NumPy device."""
-        self._results[part] = result
+        self.results[part] = result
         if known:
-            self._values[part] = result.wait()
+            self.known[part] = result.wait()
 
     def finish(self) -> None:
         """Submit all parts; errors are raised where the run is awaited, or the next one begins."""
@@ -180,16 +193,18 @@ class Run:
 
     def values(self, part: int) -> list[Array]:
         """Wait for the values that a part reads back, and return them."""
-        found = self._values[part]
+        found = self.known[part]
         if found is None:
-            self._todo.finish(self, part, self._devices[part])
-            result = self._results[part]
+            result = self.results[part]
+            if result is None:
+                self._todo.finish(self, part, self._devices[part])
+                result = self.results[part]
             if result is None:
                 assert self.error is not None
                 raise self.error
             self._todo.bring_on(self, part)
             try:
-                found = self._values[part] = result.wait()
+                found = self.known[part] = result.wait()
             except Exception as error:
                 # Here, since whoever needs the values may be a part of another device.
                 raise self._executor.fail(error, self._devices[part])  # noqa: B904
@@ -227,9 +242,11 @@ class _Part:
     crossings: Mapping[str, tuple[int, int]]
     states: Mapping[str, Storage]
     updates: Mapping[Storage, int]
-    # Inputs that come from the caller, and the type of those from other parts.
+    # Inputs that come from the caller, and those from other parts that are stored as bf16.
     given: Sequence[str]
-    dtypes: Mapping[str, DType]
+    rounded: Collection[str]
+    # The parts that inputs come from.
+    sources: Sequence[int]
 
 
 class PlacedRecorded:
@@ -242,6 +259,8 @@ class PlacedRecorded:
 
     Attributes
     ----------
+    devices : tuple of int
+        The device of each part, in their order.
     unused : collection of Storage
         Small states of other devices whose content the next runs do not use, so that they need not
         wait for what the runs before leave there.
@@ -280,9 +299,10 @@ class PlacedRecorded:
                 given = [name for name in recorded.arrays if name not in others]
                 for state in part.states.values():
                     executor.copy_state(state, part.device)
-                dtypes = {
-                    name: partition.parts[at].reads[place].spec.dtype
+                rounded = {
+                    name
                     for name, (at, place) in part.crossings.items()
+                    if partition.parts[at].reads[place].spec.dtype == BF16
                 }
                 self._parts.append(
                     _Part(
@@ -292,12 +312,14 @@ class PlacedRecorded:
                         part.states,
                         part.updates,
                         given,
-                        dtypes,
+                        rounded,
+                        [at for at, _ in part.crossings.values()],
                     )
                 )
         except BaseException:
             self.close()
             raise
+        self.devices = tuple(part.device for part in self._parts)
         shapes = {name: p.recorded.arrays[name] for p in self._parts for name in p.given}
         self.turns: list[dict[str, Array]] = [
             {name: np.zeros_like(array) for name, array in shapes.items()} for _ in range(times)
@@ -309,11 +331,6 @@ class PlacedRecorded:
     def arrays(self) -> dict[str, Array]:
         """The values of the named inputs for `replay`."""
         return self.turns[0]
-
-    @property
-    def devices(self) -> tuple[int, ...]:
-        """The device of each part, in their order."""
-        return tuple(part.device for part in self._parts)
 
     @uninterrupted
     def run(self, inputs: Mapping[str, Array]) -> PlacedResult:
@@ -338,18 +355,21 @@ class PlacedRecorded:
         # Copies, since the caller writes the next run's while later parts of this one wait.
         inputs = {name: array.copy() for name, array in turn.items()}
         run = Run(executor, self.devices, inputs)
+        tasks: list[tuple[int, Task]] = []
         for index, part in enumerate(self._parts):
-            needs = [(run, source) for source, _ in part.crossings.values()]
-            used = [state for state in part.states.values() if state not in self.unused]
-            found = [(state, executor.latest_update(state)) for state in used]
-            updates = {state: update for state, update in found if update is not None}
-            needs += [(each.run, each.part) for each in updates.values()]
-            task = Task(run, needs, lambda i=index, u=updates: self._run_part(run, i, u))
-            executor.todo.add(part.device, task)
+            needs = [(run, source) for source in part.sources]
+            updates: dict[Storage, Update] = {}
+            for state in part.states.values():
+                update = None if state in self.unused else executor.latest_update(state)
+                if update is not None:
+                    updates[state] = update
+                    needs.append((update.run, update.part))
+            task = Task(run, needs, partial(self._run_part, run, index, updates))
+            tasks.append((part.device, task))
         for index, part in enumerate(self._parts):
             for state, place in part.updates.items():
                 executor.note_update(state, Update(run, index, place))
-        executor.todo.begin(run)
+        executor.todo.begin(run, tasks)
         return PlacedResult(executor, run, self._results, len(self._parts))
 
     def _run_part(self, run: Run, index: int, updates: Mapping[Storage, Update]) -> None:
@@ -362,7 +382,8 @@ class PlacedRecorded:
             for name in part.given:
                 arrays[name][...] = run.inputs[name]
             for name, (source, place) in part.crossings.items():
-                arrays[name][...] = to_stored(run.values(source)[place], part.dtypes[name])
+                values = run.values(source)[place]
+                arrays[name][...] = f32_to_bf16(values) if name in part.rounded else values
             for state, update in updates.items():
                 executor.take_update(state, update)
             for name, state in part.states.items():
