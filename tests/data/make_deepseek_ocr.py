@@ -10,7 +10,6 @@ encoder are those of CLIP. Views and the order of rows follow the published code
 version.
 """
 
-import json
 import re
 import sys
 from pathlib import Path
@@ -27,12 +26,12 @@ from transformers.models.deepseek_ocr2.configuration_deepseek_ocr2 import (
 )
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
+from tests.data.recording import IMAGE, save_recorded, tokenize
 from tests.data.tower_weights import make_weights, picture
-from tests.files.huggingface.folders import VOCABULARY
 
 BASE, TILE, PATCH, WINDOW, GREEDY = 48, 32, 4, 5, 8
 WHOLE = [1]  # layers with attention to the whole view
-MARK, IMAGE = "<image>", len(VOCABULARY)
+MARK = "<image>"
 COLS, WIDTH, SAM = 32, 40, 24
 # One without tiles, one of a tile's size, and three with tiles in other grids.
 SIZES = {"a": (20, 25), "b": (32, 32), "c": (41, 70), "d": (90, 31), "e": (60, 55)}
@@ -144,23 +143,6 @@ def find_grid(image):
         if apart < best or (apart == best and large):
             best, found = apart, (across, down)
     return found
-
-
-def tokenize(text):
-    """Return the ids of a text, with the longest entries of the vocabulary first."""
-    known = sorted(VOCABULARY[2:], key=len, reverse=True)
-    ids, spelled = [], text.replace(" ", "Ġ")
-    while spelled:
-        if spelled.startswith(MARK):
-            ids.append(IMAGE)
-            spelled = spelled.removeprefix(MARK)
-            continue
-        # " t" comes after "the" among the merges.
-        usable = [each for each in known if each != "Ġt" or not spelled.startswith("Ġth")]
-        found = next(each for each in usable if spelled.startswith(each))
-        ids.append(VOCABULARY.index(found))
-        spelled = spelled.removeprefix(found)
-    return ids
 
 
 def published(model):
@@ -297,22 +279,22 @@ def main(path):
     arrays = {f"rows {name}": each.numpy() for name, each in rows.items()}
     for name, (text, shown) in CASES.items():
         ids, numbers = [], iter(shown)
-        for token in tokenize(text):
+        for token in tokenize(text, MARK):
             ids += [IMAGE] * len(rows[next(numbers)]) if token == IMAGE else [token]
         given = [rows[each] for each in shown]
         arrays[f"logits {name}"] = model(ids, given).numpy()
         for _ in range(GREEDY):
             ids.append(int(model(ids, given)[-1].argmax()))
         arrays[f"tokens {name}"] = np.array(ids, np.int32)
-    facts = {
-        "config": config,
-        "processor": {"tile_size": TILE},
-        "shapes": {name: list(shape) for name, shape in shapes.items()},
-        "sizes": SIZES,
-        "cases": CASES,
-    }
-    whole = json.dumps(facts, separators=(",", ":")).encode()
-    np.savez_compressed(path, facts=np.frombuffer(whole, np.uint8), **arrays)
+    save_recorded(
+        path,
+        arrays,
+        config=config,
+        processor={"tile_size": TILE},
+        shapes=shapes,
+        sizes=SIZES,
+        cases=CASES,
+    )
 
 
 if __name__ == "__main__":

@@ -24,11 +24,10 @@ from transformers.models.mllama import modeling_mllama, processing_mllama
 from transformers.models.mllama.image_processing_pil_mllama import MllamaImageProcessorPil
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
+from tests.data.recording import IMAGE, save_recorded, tokenize
 from tests.data.tower_weights import make_weights, picture
-from tests.files.huggingface.folders import VOCABULARY
 
 TILE, ROWS, GREEDY = 28, 17, 8
-IMAGE = len(VOCABULARY)
 # A picture of one tile, two below each other, three in a row, and four.
 SIZES = {"a": (20, 25), "b": (60, 22), "c": (24, 90), "d": (55, 50)}
 CASES = {
@@ -44,22 +43,6 @@ NAMES = (
     (r"^lm_head", "language_model.lm_head"),
     (r"^model\.(vision_model|multi_modal)", r"\1"),
 )
-
-
-def tokenize(text):
-    """Return the ids of a text, with the longest entries of the vocabulary first."""
-    known = sorted(VOCABULARY[2:], key=len, reverse=True)
-    ids, spelled = [], text.replace(" ", "Ġ")
-    while spelled:
-        if spelled.startswith("<|image|>"):
-            found = "<|image|>"
-        else:
-            # " t" comes after "the" among the merges.
-            usable = [each for each in known if each != "Ġt" or not spelled.startswith("Ġth")]
-            found = next(each for each in usable if spelled.startswith(each))
-        ids.append(IMAGE if found == "<|image|>" else VOCABULARY.index(found))
-        spelled = spelled.removeprefix(found)
-    return ids
 
 
 def make_model(folder):
@@ -133,27 +116,29 @@ def main(path):
         model, shapes, config = make_model(folder)
     arrays = {f"rows {name}": rows(model, processor, each) for name, each in pictures.items()}
     plain = {
-        name: logits(model, processor, tokenize(text), [pictures[each] for each in shown])
+        name: logits(
+            model, processor, tokenize(text, "<|image|>"), [pictures[each] for each in shown]
+        )
         for name, (text, shown) in CASES.items()
         if not re.match(r".+<\|image", text)
     }
     hide_pictures(model)
     for name, (text, shown) in CASES.items():
-        ids, given = tokenize(text), [pictures[each] for each in shown]
+        ids, given = tokenize(text, "<|image|>"), [pictures[each] for each in shown]
         arrays[f"logits {name}"] = found = logits(model, processor, ids, given)
         assert name not in plain or np.array_equal(found, plain[name])
         for _ in range(GREEDY):
             ids.append(int(logits(model, processor, ids, given)[-1].argmax()))
         arrays[f"tokens {name}"] = np.array(ids, np.int32)
-    facts = {
-        "config": config,
-        "processor": json.loads(processor.to_json_string()),
-        "shapes": {name: list(shape) for name, shape in shapes.items()},
-        "sizes": SIZES,
-        "cases": CASES,
-    }
-    whole = json.dumps(facts, separators=(",", ":")).encode()
-    np.savez_compressed(path, facts=np.frombuffer(whole, np.uint8), **arrays)
+    save_recorded(
+        path,
+        arrays,
+        config=config,
+        processor=json.loads(processor.to_json_string()),
+        shapes=shapes,
+        sizes=SIZES,
+        cases=CASES,
+    )
 
 
 if __name__ == "__main__":

@@ -5,19 +5,15 @@ Recorded by `tests/data/make_deepseek_ocr.py`, with transformers 5.24 and Pillow
 
 import json
 import math
-from functools import cache
-from pathlib import Path
 
 import numpy as np
-import PIL
 import pytest
 from gguf import GGUFReader
 from numpy.lib.stride_tricks import sliding_window_view
 from PIL import Image, ImageOps
 
 import wgpu_backend as wb
-from tests.data.tower_weights import make_weights, picture
-from tests.files.huggingface.folders import TOKENIZER, VOCABULARY, write_folder
+from tests.models.recorded import LIMIT, Recorded
 from tests.models.towers import (
     attention,
     layer_norm,
@@ -28,7 +24,6 @@ from tests.models.towers import (
     softmax,
     write_mmproj,
 )
-from wgpu_backend.engine.media import STAND_IN, Part
 from wgpu_backend.errors import ModelError
 from wgpu_backend.files.huggingface.create import create
 from wgpu_backend.nn.tower import Rows
@@ -36,68 +31,22 @@ from wgpu_backend.nn.vision.processing import find_grid
 from wgpu_backend.testing import nmse
 
 DEVICES = ["cpu", pytest.param("software", marks=pytest.mark.gpu)]
-IMAGE = len(VOCABULARY)
+OCR = Recorded("deepseek_ocr", "<image>")
 EXACT = {"exact": True, "kv_dtype": "f32", "num_ctx": 256}
-# Other versions of Pillow round a few values of resized pictures otherwise.
-LIMIT = 1e-9 if PIL.__version__.startswith("13.") else 1e-3
-
-
-@cache
-def recorded():
-    with np.load(Path(__file__).parents[1] / "data/deepseek_ocr.npz") as file:
-        return json.loads(file["facts"].tobytes()), {k: file[k] for k in file.files if k != "facts"}
-
-
-@cache
-def shown(name):
-    return picture(*recorded()[0]["sizes"][name])
-
-
-def weights():
-    return make_weights({k: tuple(v) for k, v in recorded()[0]["shapes"].items()})
-
-
-def make_folder(path):
-    added = [*TOKENIZER["added_tokens"], {"id": IMAGE, "content": "<image>", "special": True}]
-    facts = recorded()[0]
-    write_folder(path, weights(), tokenizer={**TOKENIZER, "added_tokens": added})
-    (path / "config.json").write_text(json.dumps(facts["config"]))
-    (path / "preprocessor_config.json").write_text(json.dumps(facts["processor"]))
-    return path
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    return make_folder(tmp_path_factory.mktemp("deepseek-ocr") / "hf")
-
-
-def ask(model, case):
-    text, names = recorded()[0]["cases"][case]
-    parts = [Part("image", shown(name)) for name in names]
-    return model.towers.raw(model.prompter, text, parts)
-
-
-def require_recorded(model):
-    for case, (text, names) in recorded()[0]["cases"].items():
-        wanted = recorded()[1][f"logits {case}"]
-        ids = recorded()[1][f"tokens {case}"][: len(wanted)]
-        prompt = ask(model, case)
-        assert [IMAGE if t >= STAND_IN else t for t in prompt.tokens] == ids.tolist()
-        found = model.logits(text, images=[shown(name) for name in names])
-        assert found.shape == wanted.shape
-        assert nmse(found, wanted) < LIMIT, case
+    return OCR.write(tmp_path_factory.mktemp("deepseek-ocr") / "hf")
 
 
 @pytest.mark.parametrize("device", DEVICES)
 def test_logits_and_rows_are_those_of_transformers(folder, device):
     with wb.load(folder, device=device, **EXACT) as model:
         # A graph of each size takes a while to compile.
-        for name in recorded()[0]["sizes"] if device == "cpu" else "ac":
-            [placed] = model._raw_prompt("<image>", [shown(name)]).placed
-            found, wanted = model.towers.encode(placed), recorded()[1][f"rows {name}"]
-            assert found.shape == wanted.shape
-            assert nmse(found, wanted) < LIMIT, name
-        require_recorded(model)
+        for name in OCR.facts["sizes"] if device == "cpu" else "ac":
+            OCR.require_rows(model, name)
+        OCR.require_logits(model)
 
 
 def test_create_writes_a_model_and_its_tower(folder, tmp_path):
@@ -108,33 +57,24 @@ def test_create_writes_a_model_and_its_tower(folder, tmp_path):
     assert field.parts[-1].tolist() == [8]
     field.parts[-1][:] = 0
     with wb.load(report.path, device="cpu", **EXACT) as model:
-        require_recorded(model)
+        OCR.require_logits(model)
 
 
 def test_one_batch_answers_as_transformers_does(folder):
-    cases = recorded()[0]["cases"]
     with (
-        wb.load(folder, device="cpu", num_parallel=len(cases), **EXACT) as model,
-        wb.Engine(model, num_parallel=len(cases)) as engine,
+        wb.load(folder, device="cpu", num_parallel=len(OCR.cases), **EXACT) as model,
+        wb.Engine(model, num_parallel=len(OCR.cases)) as engine,
     ):
-        asked = {}
-        for name in cases:
-            prompt = ask(model, name)
-            fields = {"options": {"temperature": 0}, "max_tokens": 8, "ignore_eos": True}
-            request = wb.Request.of(prompt.tokens, placed=prompt.placed, **fields)
-            asked[name] = engine.submit(request)
-        for name, running in asked.items():
-            wanted = recorded()[1][f"tokens {name}"][-8:].tolist()
-            assert [*running.result().choices[0].tokens] == wanted, name
+        OCR.require_answers(engine, model)
 
 
 def test_a_folder_that_asks_for_the_whole_picture_alone(folder, tmp_path):
-    path = make_folder(tmp_path / "hf")
-    asked = {**recorded()[0]["processor"], "crop_to_patches": False}
+    path = OCR.write(tmp_path / "hf")
+    asked = {**OCR.facts["processor"], "crop_to_patches": False}
     (path / "preprocessor_config.json").write_text(json.dumps(asked))
     with wb.load(path, device="cpu", **EXACT) as model:
-        [placed] = model._raw_prompt("<image>", [shown("c")]).placed
-        assert nmse(model.towers.encode(placed), recorded()[1]["rows c"][-13:]) < LIMIT
+        [placed] = model._raw_prompt("<image>", [OCR.shown("c")]).placed
+        assert nmse(model.towers.encode(placed), OCR.arrays["rows c"][-13:]) < LIMIT
 
 
 # The whole tower in NumPy, with the names and keys of llama.cpp's files.

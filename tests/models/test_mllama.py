@@ -5,56 +5,28 @@ Recorded by `tests/data/make_mllama.py`, with transformers 5.24 and Pillow 13.
 
 import json
 import re
-from functools import cache
-from pathlib import Path
 
 import numpy as np
-import PIL
 import pytest
 from gguf import GGUFWriter
 
 import wgpu_backend as wb
-from tests.data.tower_weights import make_weights, picture
-from tests.files.huggingface.folders import MERGES, TOKENIZER, VOCABULARY, write_folder
-from wgpu_backend.engine.media import STAND_IN, Part
+from tests.data.recording import IMAGE
+from tests.files.huggingface.folders import MERGES, VOCABULARY, write_folder
+from tests.models.recorded import LIMIT, Recorded, ask_greedily
+from wgpu_backend.engine.media import Part
 from wgpu_backend.errors import CacheFull, ContextError, ModelError, OptionError
 from wgpu_backend.files.huggingface.create import create
 from wgpu_backend.testing import nmse
 
 DEVICES = ["cpu", pytest.param("software", marks=pytest.mark.gpu)]
-IMAGE = len(VOCABULARY)
+LLAMA = Recorded("mllama", "<|image|>")
 EXACT = {"exact": True, "kv_dtype": "f32", "num_ctx": 64}
-# Other versions of Pillow round a few values of resized pictures otherwise.
-LIMIT = 1e-9 if PIL.__version__.startswith("13.") else 1e-3
-
-
-@cache
-def recorded():
-    with np.load(Path(__file__).parents[1] / "data/mllama.npz") as file:
-        return json.loads(file["facts"].tobytes()), {k: file[k] for k in file.files if k != "facts"}
-
-
-@cache
-def shown(name):
-    return picture(*recorded()[0]["sizes"][name])
-
-
-def weights():
-    return make_weights({k: tuple(v) for k, v in recorded()[0]["shapes"].items()})
-
-
-def make_folder(path):
-    added = [*TOKENIZER["added_tokens"], {"id": IMAGE, "content": "<|image|>", "special": True}]
-    facts = recorded()[0]
-    write_folder(path, weights(), tokenizer={**TOKENIZER, "added_tokens": added})
-    (path / "config.json").write_text(json.dumps(facts["config"]))
-    (path / "preprocessor_config.json").write_text(json.dumps(facts["processor"]))
-    return path
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    return make_folder(tmp_path_factory.mktemp("mllama") / "hf")
+    return LLAMA.write(tmp_path_factory.mktemp("mllama") / "hf")
 
 
 # The names of Ollama's converter.
@@ -105,7 +77,7 @@ def ollama_s(name, values):
 
 
 def write_ollama_s(path):
-    config = recorded()[0]["config"]
+    config = LLAMA.facts["config"]
     text, vision = config["text_config"], config["vision_config"]
     writer = GGUFWriter(path, "mllama")
     numbers = {
@@ -138,7 +110,7 @@ def write_ollama_s(path):
     writer.add_token_types([3, 3, *[1] * (IMAGE - 2), 3])
     writer.add_token_merges(MERGES)
     writer.add_add_bos_token(False)
-    for name, values in weights().items():
+    for name, values in LLAMA.weights().items():
         for to, changed in ollama_s(name, values):
             writer.add_tensor(to, np.ascontiguousarray(changed, np.float32))
     writer.write_header_to_file()
@@ -148,30 +120,12 @@ def write_ollama_s(path):
     return path
 
 
-def ask(model, case):
-    text, names = recorded()[0]["cases"][case]
-    parts = [Part("image", shown(name)) for name in names]
-    return model.towers.raw(model.prompter, text, parts)
-
-
-def require_recorded(model):
-    for case, (text, names) in recorded()[0]["cases"].items():
-        wanted = recorded()[1][f"logits {case}"]
-        ids = recorded()[1][f"tokens {case}"][: len(wanted)]
-        prompt = ask(model, case)
-        assert [IMAGE if t >= STAND_IN else t for t in prompt.tokens] == ids.tolist()
-        found = model.logits(text, images=[shown(name) for name in names])
-        assert found.shape == wanted.shape
-        assert nmse(found, wanted) < LIMIT, case
-
-
 @pytest.mark.parametrize("device", DEVICES)
 def test_logits_and_rows_are_those_of_transformers(folder, device):
     with wb.load(folder, device=device, **EXACT) as model:
-        require_recorded(model)
-        for name in recorded()[0]["sizes"]:
-            [placed] = model._raw_prompt("<|image|>", [shown(name)]).placed
-            assert nmse(model.towers.encode(placed), recorded()[1][f"rows {name}"]) < LIMIT
+        LLAMA.require_logits(model)
+        for name in LLAMA.facts["sizes"]:
+            LLAMA.require_rows(model, name)
 
 
 def test_ollama_s_file_has_the_same_logits(tmp_path):
@@ -179,16 +133,16 @@ def test_ollama_s_file_has_the_same_logits(tmp_path):
     with wb.load(path, device="cpu", **EXACT) as model:
         # Its converter leaves the colours' statistics out; the published ones are CLIP's.
         assert model.towers.get("image").statistics[0][0] == pytest.approx(0.48145466)
-        facts = recorded()[0]["processor"]
+        facts = LLAMA.facts["processor"]
         model.towers.get("image").statistics = facts["image_mean"], facts["image_std"]
-        require_recorded(model)
+        LLAMA.require_logits(model)
 
 
 def test_create_writes_a_model_and_its_tower(folder, tmp_path):
     report = create(tmp_path / "made.gguf", folder)
     assert report.tower == tmp_path / "mmproj-made.gguf"
     with wb.load(report.path, device="cpu", **EXACT) as model:
-        require_recorded(model)
+        LLAMA.require_logits(model)
 
 
 # The names of Ollama's first converter in its file for the tower alone, after those of `OLLAMA`.
@@ -203,7 +157,7 @@ FIRST = (
 
 
 def test_ollama_s_first_files_of_a_model_and_a_tower(folder, tmp_path):
-    config = recorded()[0]["config"]["vision_config"]
+    config = LLAMA.facts["config"]["vision_config"]
     writer = GGUFWriter(tmp_path / "projector", "mllama")
     numbers = {
         "embedding_length": config["hidden_size"],
@@ -221,7 +175,7 @@ def test_ollama_s_first_files_of_a_model_and_a_tower(folder, tmp_path):
     writer.add_float32("mllama.vision.attention.layer_norm_epsilon", config["norm_eps"])
     layers = config["intermediate_layers_indices"]
     writer.add_array("mllama.vision.intermediate_layers_indices", layers)
-    for name, values in weights().items():
+    for name, values in LLAMA.weights().items():
         for to, changed in ollama_s(name, values):
             if not to.startswith(("v.", "mm.")):
                 continue
@@ -236,36 +190,27 @@ def test_ollama_s_first_files_of_a_model_and_a_tower(folder, tmp_path):
     made.tower.unlink()
     mmproj = tmp_path / "projector"
     with wb.load(made.path, device="cpu", mmproj=mmproj, **EXACT) as model:
-        facts = recorded()[0]["processor"]
+        facts = LLAMA.facts["processor"]
         model.towers.get("image").statistics = facts["image_mean"], facts["image_std"]
-        require_recorded(model)
+        LLAMA.require_logits(model)
     with pytest.raises(ModelError):
         wb.load(mmproj, device="cpu")
-
-
-def events(model, prompt, count=8, **more):
-    fields = {"options": {"temperature": 0}, "max_tokens": count, "ignore_eos": True, **more}
-    return wb.Request.of(prompt.tokens, placed=prompt.placed, **fields)
 
 
 @pytest.mark.parametrize("exact", [True, False])
 def test_one_batch_of_texts_with_and_without_pictures(folder, exact):
     """Each answer is transformers', whatever the pictures of others and however passes are cut."""
     options = {**EXACT, "exact": exact}
-    cases = recorded()[0]["cases"]
     with wb.load(folder, device="cpu", num_parallel=3, **options) as model:
         for _ in range(2):
             with wb.Engine(model, num_parallel=3) as engine:
-                asked = {name: engine.submit(events(model, ask(model, name))) for name in cases}
-                for name, running in asked.items():
-                    wanted = recorded()[1][f"tokens {name}"][-8:].tolist()
-                    assert [*running.result().choices[0].tokens] == wanted, name
+                LLAMA.require_answers(engine, model)
 
 
 def test_a_second_question_reads_the_picture_from_the_cache(folder, tower_runs):
     def question(model, text, name):
         start = "the <|image|>" + " in the a" * 8
-        return model.towers.raw(model.prompter, start + text, [Part("image", shown(name))])
+        return model.towers.raw(model.prompter, start + text, [Part("image", LLAMA.shown(name))])
 
     with wb.load(folder, device="cpu", kv_dtype="f32", num_ctx=128, num_parallel=2) as model:
         texts = [(" in", "d"), (" the", "d"), (" a", "d"), (" the", "c")]
@@ -280,7 +225,7 @@ def test_a_second_question_reads_the_picture_from_the_cache(folder, tower_runs):
         found, cached = [], []
         with wb.Engine(model, num_parallel=2) as engine:
             for text, name in texts:
-                result = engine.submit(events(model, question(model, text, name), 1)).result()
+                result = engine.submit(ask_greedily(question(model, text, name), 1)).result()
                 found.append(result.choices[0].tokens[0])
                 cached.append(result.usage.cached_tokens)
         assert found == alone
@@ -292,18 +237,18 @@ def test_a_second_question_reads_the_picture_from_the_cache(folder, tower_runs):
 
 def test_pictures_of_a_text_model_without_a_tower(folder, tmp_path):
     write_ollama_s(tmp_path / "all.gguf")
-    bare = {k: v for k, v in weights().items() if k.startswith("language_model")}
+    bare = {k: v for k, v in LLAMA.weights().items() if k.startswith("language_model")}
     path = write_folder(tmp_path / "bare", bare)
     (path / "config.json").write_text((folder / "config.json").read_text())
     with wb.load(path, device="cpu", **EXACT) as model:
-        wanted = recorded()[1]["logits none"]
-        assert nmse(model.logits(recorded()[0]["cases"]["none"][0]), wanted) < LIMIT
+        wanted = LLAMA.arrays["logits none"]
+        assert nmse(model.logits(LLAMA.cases["none"][0]), wanted) < LIMIT
         with pytest.raises(OptionError, match="it has no tower for pictures"):
-            model.logits("the", images=[shown("a")])
+            model.logits("the", images=[LLAMA.shown("a")])
 
 
 def test_layers_that_the_file_does_not_have(folder, tmp_path):
-    path = write_folder(tmp_path / "wrong", weights())
+    path = write_folder(tmp_path / "wrong", LLAMA.weights())
     config = json.loads((folder / "config.json").read_text())
     config["text_config"]["cross_attention_layers"] = [1, 4]
     (path / "config.json").write_text(json.dumps(config))
@@ -317,19 +262,19 @@ def test_more_pictures_at_once_than_the_cache_has_room_for(folder):
         wb.load(folder, device="cpu", num_parallel=1, **EXACT) as model,
         wb.Engine(model, num_parallel=1) as engine,
     ):
-        parts = [Part("image", shown("d"))] * 9
+        parts = [Part("image", LLAMA.shown("d"))] * 9
         many = model.towers.raw(model.prompter, "<|image|>" * 9 + "in", parts)
         with pytest.raises(CacheFull, match="for pictures"):
-            engine.submit(events(model, many)).result()
-        result = engine.submit(events(model, ask(model, "one"))).result()
-        assert [*result.choices[0].tokens] == recorded()[1]["tokens one"][-8:].tolist()
+            engine.submit(ask_greedily(many)).result()
+        result = engine.submit(ask_greedily(LLAMA.ask(model, "one"))).result()
+        assert [*result.choices[0].tokens] == LLAMA.tokens("one")
 
 
 def test_a_saved_sequence_keeps_its_pictures(folder):
     with wb.load(folder, device="cpu", **EXACT) as model:
-        text, names = recorded()[0]["cases"]["pair"]
-        wanted = model.logits(text, images=[shown(name) for name in names])
-        prompt = ask(model, "pair")
+        text, names = LLAMA.cases["pair"]
+        wanted = model.logits(text, images=[LLAMA.shown(name) for name in names])
+        prompt = LLAMA.ask(model, "pair")
         inserted = model.towers.insert(prompt.placed)
         sequence = model._session.sequence
         saved = model.cache.save(sequence)
