@@ -286,13 +286,14 @@ def gemma3n_config():
     from transformers import Gemma3nConfig
 
     boi, boa, eoi, image, eoa, audio = (tok(tiny.KINDS["gemma3n"], each) for each in G3N)
-    count = 10
+    # Layers of which a part of the values is 0, as in published models, then layers without.
+    sparse = [0.95] * 4 + [0.5]
+    count = 2 * len(sparse)
     words = text(
         rms_norm_eps=1e-6, num_hidden_layers=count, intermediate_size=[FF] * count,
         sliding_window=64, layer_types=[*["sliding_attention"] * 4, "full_attention"] * 2,
         num_kv_shared_layers=5, hidden_size_per_layer_input=32, vocab_size_per_layer_input=eoi,
-        # Ours divides by n - 1 in the deviation, as llama.cpp does, and transformers by n.
-        activation_sparsity_pattern=[0.0] * count, tie_word_embeddings=True,
+        activation_sparsity_pattern=[*sparse, *[0.0] * len(sparse)], tie_word_embeddings=True,
         rope_parameters={"sliding_attention": tiny.rope(), "full_attention": tiny.rope(1e6)},
     )  # fmt: skip
     return Gemma3nConfig(
@@ -316,6 +317,13 @@ def gemma3n_processor(tokenizer, _):
     return tf.Gemma3nProcessor(tf.Gemma3nAudioFeatureExtractor(), images, tokenizer)
 
 
+def divide_by_less(model):
+    """Have deviations divide by n - 1, as llama.cpp and we do; transformers divides by n."""
+    import tiny_models
+
+    tiny_models.unbiased_std(model, None)
+
+
 def gemma3n_weights(name, tensor, rng):
     if "per_layer" in name:
         return None
@@ -328,7 +336,8 @@ def gemma3n_weights(name, tensor, rng):
 
 K("gemma3n", "Gemma3nForConditionalGeneration", gemma3n_config, gemma3n_processor, G3N,
   dict(zip(("boi_token", "boa_token", "eoi_token", "image_token", "eoa_token", "audio_token"),
-           G3N, strict=True)), G3N[3], G3N[3], init=gemma3n_weights)  # fmt: skip
+           G3N, strict=True)), G3N[3], G3N[3], init=gemma3n_weights,
+  post=divide_by_less)  # fmt: skip
 
 
 def make_gemma3n(folder, seed):
