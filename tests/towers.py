@@ -38,7 +38,7 @@ from wgpu_backend.testing import nmse
 CHOOSER = Path(__file__).parent / "data" / "make_tower_greedy.py"
 # Makes kinds that the tool does not have.
 MAKER = Path(__file__).parent / "data" / "tiny_more_towers.py"
-MADE_HERE = {"gemma3n", "gemma4-audio", "kimi-k2.5", "kimi-vl", "minicpm-v"}
+MADE_HERE = {"deepseek-ocr", "gemma3n", "gemma4-audio", "kimi-k2.5", "kimi-vl", "minicpm-v"}
 FILMER = Path(__file__).parent / "data" / "make_tower_videos.py"
 VIDEO = "video"
 TOOL = Path(__file__).parents[2] / "shared" / "tools" / "tiny_towers.py"
@@ -48,6 +48,7 @@ GREEDY = 16
 FILES = ("model.gguf", "hf", "ollama.gguf")
 # What mmproj and Ollama's files leave out, where the tiny models differ from published ones.
 LEFT_OUT = {
+    "deepseek-ocr": {"tile": 32},
     "kimi-vl": {"most": 24},
     "qwen2.5-vl": {"pace": 4},
     "gemma4": {"most": 70, "is_causal": True},

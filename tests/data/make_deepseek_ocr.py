@@ -30,7 +30,6 @@ from tests.data.recording import IMAGE, save_recorded, tokenize
 from tests.data.tower_weights import make_weights, picture
 
 BASE, TILE, PATCH, WINDOW, GREEDY = 48, 32, 4, 5, 8
-WHOLE = [1]  # layers with attention to the whole view
 MARK = "<image>"
 COLS, WIDTH, SAM = 32, 40, 24
 # One without tiles, one of a tile's size, and three with tiles in other grids.
@@ -66,8 +65,9 @@ NAMES = (
 class DeepSeekOcr(torch.nn.Module):
     """The tower and the language model."""
 
-    def __init__(self, text, sam, clip):
+    def __init__(self, text, sam, clip, image):
         super().__init__()
+        self.image = image
         self.sam = parts.DeepseekOcr2SamVisionEncoder._from_config(sam)
         self.class_embedding = torch.nn.Parameter(torch.zeros(WIDTH))
         places = (BASE // PATCH // 4) ** 2
@@ -79,7 +79,7 @@ class DeepSeekOcr(torch.nn.Module):
         self.image_newline = torch.nn.Parameter(torch.zeros(COLS))
         self.view_seperator = torch.nn.Parameter(torch.zeros(COLS))
         self.text = parts.DeepseekOcr2TextModel._from_config(text)
-        self.lm_head = torch.nn.Linear(COLS, IMAGE + 1, bias=False)
+        self.lm_head = torch.nn.Linear(COLS, text.vocab_size, bias=False)
 
     def views(self, pictures):
         """Return the rows of pictures of one size: (views, side, side, COLS)."""
@@ -127,7 +127,7 @@ class DeepSeekOcr(torch.nn.Module):
         if rows:
             given = torch.cat(rows)
             # An answer may also have the token.
-            x[0, [i for i, token in enumerate(ids) if token == IMAGE][: len(given)]] = given
+            x[0, [i for i, token in enumerate(ids) if token == self.image][: len(given)]] = given
         states = self.text(inputs_embeds=x, use_cache=False).last_hidden_state
         return self.lm_head(states)[0]
 
@@ -220,13 +220,17 @@ def fill(model, weights):
     assert not [name for name in missing if "inv_freq" not in name]
 
 
-def make_model():
+def make_model(vocabulary=IMAGE + 1, image=IMAGE, seed=0, *, layers=2, whole=1):
+    """Return the model, shapes by published names, and config.json.
+
+    CLIP has `layers`, and SAM three, of which the one numbered `whole` attends to a whole view.
+    """
     language = {
         "hidden_size": COLS, "num_hidden_layers": 3, "num_attention_heads": 4,
         "num_key_value_heads": 4, "intermediate_size": 48, "moe_intermediate_size": 20,
         "n_routed_experts": 4, "n_shared_experts": 2, "num_experts_per_tok": 2, "n_group": 1,
         "topk_group": 1, "topk_method": "greedy", "max_position_embeddings": 256,
-        "vocab_size": IMAGE + 1, "bos_token_id": 0, "eos_token_id": 1,
+        "vocab_size": vocabulary, "bos_token_id": 0, "eos_token_id": 1,
     }  # fmt: skip
     text = DeepseekOcr2TextConfig(
         **language, mlp_layer_types=["dense", "sparse", "sparse"], rms_norm_eps=1e-6,
@@ -234,18 +238,18 @@ def make_model():
     )  # fmt: skip
     sam = DeepseekOcr2SamVisionConfig(
         hidden_size=SAM, output_channels=16, num_hidden_layers=3, num_attention_heads=2,
-        image_size=BASE, patch_size=PATCH, window_size=WINDOW, global_attn_indexes=WHOLE,
+        image_size=BASE, patch_size=PATCH, window_size=WINDOW, global_attn_indexes=[whole],
         downsample_channels=[28, WIDTH],
     )  # fmt: skip
     clip = tf.CLIPVisionConfig(
-        hidden_size=WIDTH, intermediate_size=56, num_hidden_layers=2, num_attention_heads=2,
+        hidden_size=WIDTH, intermediate_size=56, num_hidden_layers=layers, num_attention_heads=2,
         hidden_act="quick_gelu", layer_norm_eps=1e-5,
     )  # fmt: skip
     for each in (text, sam):
         each._attn_implementation = "eager"
-    model = DeepSeekOcr(text, sam, clip).float().eval()
+    model = DeepSeekOcr(text, sam, clip, image).float().eval()
     shapes = published(model)
-    fill(model, make_weights(shapes))
+    fill(model, make_weights(shapes, seed))
     config = {
         "architectures": ["DeepseekOCRForCausalLM"], "model_type": "DeepseekOCR",
         "candidate_resolutions": [[BASE, BASE]], "global_view_pos": "head", "tile_tag": "2D",
@@ -262,9 +266,9 @@ def make_model():
             "image_size": BASE, "mlp_ratio": 3.7362, "model_name": "deeplip_b_l",
             "model_type": "vision", "window_size": WINDOW,
             "width": {
-                "clip-l-14-224": {"heads": 2, "image_size": 224, "layers": 2, "patch_size": 14,
+                "clip-l-14-224": {"heads": 2, "image_size": 224, "layers": layers, "patch_size": 14,
                                   "width": WIDTH},
-                "sam_vit_b": {"downsample_channels": [28, WIDTH], "global_attn_indexes": WHOLE,
+                "sam_vit_b": {"downsample_channels": [28, WIDTH], "global_attn_indexes": [whole],
                               "heads": 2, "layers": 3, "width": SAM},
             },
         },

@@ -401,7 +401,55 @@ def make_gemma3n(folder, seed):
     (folder / "reference.json").write_text(json.dumps({"prompts": prompts}))
 
 
-MAKERS = {"gemma3n": make_gemma3n, "minicpm-v": make_cpm}
+OCR = "<image>"
+K("deepseek-ocr", "DeepseekOCRForCausalLM", None, None, [OCR], {}, OCR, OCR)
+
+
+def make_ocr(folder, seed):
+    """Make DeepSeek-OCR of transformers' parts, see `make_deepseek_ocr.py`."""
+    import make_deepseek_ocr as ocr
+    import torch
+    from PIL import Image
+    from safetensors.numpy import save_file
+
+    kind, count = tiny.KINDS["deepseek-ocr"], 16
+    image, tokenizer = tok(kind, OCR), tiny.tokenizer(kind)
+    # llama.cpp's converter knows no number of a layer above CLIP's last, and writes no list of
+    # SAM's layers with attention to the whole: layer 2 is the first in published models.
+    model, shapes, config = ocr.make_model(tiny.V, image, seed, layers=4, whole=2)
+    hf = folder / "hf"
+    tokenizer.save_pretrained(hf)
+    save_file(ocr.make_weights(shapes, seed), hf / "model.safetensors", {"format": "pt"})
+    (hf / "config.json").write_text(json.dumps(config))
+    processor = {"tile_size": ocr.TILE, "image_mean": [0.5] * 3, "image_std": [0.5] * 3}
+    (hf / "preprocessor_config.json").write_text(json.dumps(processor))
+    for name, is_tower in (("model.gguf", False), ("mmproj.gguf", True)):
+        tiny.convert(kind, str(hf), str(folder / name), is_tower)
+    shown = [tiny.picture(i, size, seed) for i, size in enumerate(((70, 41), (55, 60)))]
+    for i, pixels in enumerate(shown):
+        Image.fromarray(pixels).save(folder / f"picture{i}.png")
+    arrays, prompts, greedy = {}, {}, {}
+    for pictures in (1, 2):
+        prompts[pictures] = prompt = kind.text.format(*[OCR] * pictures, *[""] * 8)
+        rows, ids = [model.encode(each) for each in shown[:pictures]], []
+        given = iter(rows)
+        for token in tokenizer(prompt)["input_ids"]:
+            ids += [image] * len(next(given)) if token == image else [token]
+        media, tokens = np.array(ids) == image, []
+        for step in range(count):
+            logits = model([*ids, *tokens], rows)
+            if not step:
+                found = {"embeds": torch.cat(rows).numpy(), "logits": logits.numpy(),
+                         "input_ids": np.array(ids), "media": media}  # fmt: skip
+                arrays |= {f"p{pictures}.{name}": each for name, each in found.items()}
+            tokens.append(int(logits[-1].argmax()))
+        greedy[pictures] = tokens
+    np.savez_compressed(folder / "reference.npz", **arrays)
+    (folder / "greedy.json").write_text(json.dumps(greedy))
+    (folder / "reference.json").write_text(json.dumps({"prompts": prompts}))
+
+
+MAKERS = {"deepseek-ocr": make_ocr, "gemma3n": make_gemma3n, "minicpm-v": make_cpm}
 
 
 def write_greedy(name, folder, seed):

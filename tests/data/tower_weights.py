@@ -7,13 +7,13 @@ from math import prod
 import numpy as np
 
 
-def make_weights(shapes):
-    """Return weights that depend on their names: products keep the size of states."""
+def make_weights(shapes, seed=0):
+    """Return weights that depend on their names and the seed: products keep the size of states."""
     made = {}
     for name, shape in shapes.items():
         # A generator of our own: NumPy's may change between versions.
         numbers = np.arange(max(prod(shape), 1), dtype=np.uint64) + np.uint64(
-            zlib.crc32(name.encode())
+            zlib.crc32(name.encode(), seed)
         ) * np.uint64(7919)
         values = _noise(numbers).reshape(shape)
         if name.endswith(("input_min", "output_min", "input_max", "output_max")):
