@@ -268,7 +268,7 @@ def _up_blocks(shape: _Shape) -> list[Block]:
 
 
 def _for_levels(settings: Settings, key: str, default: int, levels: int) -> list[int]:
-    """Return the numbers of a key, which may have one for all levels."""
+    """Return a number for each level from a key, which may have one for all."""
     value = settings.value(key)
     if isinstance(value, list):
         found = settings.uints(key)

@@ -204,7 +204,7 @@ class Tokens:
         return self._find_special("pad")
 
     def token_mask(self) -> int:
-        """Return the token in place of a masked one."""
+        """Return the token that stands for a masked one."""
         return self._find_special("mask")
 
     def token_nl(self) -> int:

@@ -339,6 +339,6 @@ class RemoteChannel(Channel):
         return Gone(0, f"{self._address[0]}:{self._address[1]}")
 
     def kill(self) -> None:
-        """End the connection, with which the worker ends."""
+        """Close the connection; the worker at its other end then exits."""
         with suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)

@@ -45,7 +45,7 @@ class Exit:
 
     @property
     def has_crashed(self) -> bool:
-        """Return whether the process crashed, as drivers make it; not ended on purpose."""
+        """Return whether the process crashed, as in a driver, and was not ended on purpose."""
         if sys.platform == "win32":
             return self.code == _WINDOWS_ABORT or self.code & 0xFFFFFFFF >= _WINDOWS_CRASH
         return self._signal_name in _CRASHES

@@ -163,7 +163,7 @@ class Trimmed:
         return [self._kind(ready)] if ready else []
 
     def restart(self) -> None:
-        """Begin again: drop the spaces that wait, and those that come first."""
+        """Start a new text: drop held spaces, and skip those at its start."""
         self._begun, self._spaces = False, ""
 
     def rest(self) -> list[Part]:
