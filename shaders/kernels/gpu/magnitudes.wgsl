@@ -1,4 +1,4 @@
-// y[i] = the largest magnitude of part i of x, of `part` vectors of four. A work group takes a part.
+// y[i] = the largest finite magnitude of part i of x, of `part` vectors of four. A work group takes a part.
 // @import formats/vec4/f32 as x
 
 const WG: u32 = 256u;
@@ -14,10 +14,12 @@ var<workgroup> largest: array<u32, WG>;
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
     let first = group.x * params.part;
     let end = min(first + params.part, params.vectors);
-    // Magnitudes are compared by their bits, so that a NaN is the largest.
+    // By their bits, as compilers take floats for finite. A NaN or an infinity stays so by any power of two, and by
+    // one of its own all other values would be zeros.
     var most = vec4<u32>(0u);
     for (var v = first + lane; v < end; v += WG) {
-        most = max(most, bitcast<vec4<u32>>(abs(x_load4(params.x_offset / 4u + v))));
+        let bits_v = bitcast<vec4<u32>>(x_load4(params.x_offset / 4u + v)) & vec4<u32>(0x7fffffffu);
+        most = max(most, select(bits_v, vec4<u32>(0u), bits_v >= vec4<u32>(0x7f800000u)));
     }
     largest[lane] = max(max(most.x, most.y), max(most.z, most.w));
     for (var step = WG / 2u; step > 0u; step /= 2u) {

@@ -9,6 +9,7 @@ from tests.ops.operands import tensor
 from tests.ops.test_attention import Case
 from tests.ops.test_attention_options import CAUSAL, built, last_of
 from wgpu_backend.dtypes import BF16, BOOL, F16, F32, Q4_0, Q8_0
+from wgpu_backend.errors import DTypeError
 from wgpu_backend.graph.capabilities import Capabilities, MatrixUnit
 from wgpu_backend.kernels import select
 from wgpu_backend.kernels.gpu import attention_matrix as module
@@ -232,10 +233,52 @@ def taken(build, device=DEVICE, *, exact=False):
 
 
 @pytest.mark.parametrize("cols", [40, 64, 72, 80, 128, 160])
-def test_towers_and_pictures_take_it(rng, cols):
-    names, shader = taken(attended(plain(rng, cols=cols)))
-    assert names == [*["magnitudes", "f16_pixels"] * 2, "rounded_attention"]
+@pytest.mark.parametrize("dtype", [F32, BF16, F16], ids=str)
+def test_towers_and_pictures_take_it(rng, cols, dtype):
+    names, shader = taken(attended(plain(rng, cols=cols), dtype))
+    rounds = [] if dtype == F16 else ["magnitudes", "f16_pixels"] * 2
+    assert names == [*rounds, "rounded_attention"]
     assert shader == MATRIX
+
+
+def test_keys_of_another_type_are_refused(rng):
+    with Context(NumpyExecutor()) as ctx:
+        q, k, v = (tensor(ctx, x) for x in plain(rng))
+        with pytest.raises(DTypeError, match="rounded_attention: k is f32"):
+            module.rounded_attention(q, k, v, scale=0.3)
+
+
+def not_finite(rng):
+    """Queries, keys and values, one of each head but the first and the last not finite."""
+    q, k, v = plain(rng, cols=16)
+    k[0, 3, 1, 2], k[0, 4, 1, 2] = np.inf, -np.inf
+    v[0, 5, 2, 7] = np.nan
+    return q, k, v
+
+
+def assert_other_heads_are_right(executor, operands):
+    """Compare heads that see numbers alone; the others are not numbers, as in f32."""
+    build = attended(operands)
+    got, wanted = values_of(executor, build), values_of(NumpyExecutor(), build)
+    assert nmse(got[..., [0, 3], :], wanted[..., [0, 3], :]) < LIMIT
+    assert np.isnan(got[..., 1, :]).any() == np.isnan(wanted[..., 1, :]).any()
+    assert np.isnan(got[..., 2, 7]).all()
+    assert nmse(got[..., 2, :7], wanted[..., 2, :7]) < LIMIT
+
+
+@pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning")
+def test_what_is_not_finite_takes_no_digits_of_other_heads(rng):
+    executor = NumpyExecutor(DEVICE)
+    executor.rules = fusions(["scaled_attention_matrix"], exact=False)
+    assert_other_heads_are_right(executor, not_finite(rng))
+
+
+@pytest.mark.gpu
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning")
+def test_what_is_not_finite_stays_in_its_head(units, rng, monkeypatch):
+    monkeypatch.setattr(units, "rules", fusions(["scaled_attention_matrix"], exact=False))
+    assert_other_heads_are_right(units, not_finite(rng))
 
 
 def test_what_plain_keys_fall_back_from(rng):

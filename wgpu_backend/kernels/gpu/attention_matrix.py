@@ -2,7 +2,7 @@
 
 As `attention_tiles`, with products of queries and keys, and of weights and values, by the units;
 sums and softmax are in f32. Prompts read a paged cache, image models and vision towers plain keys,
-which kernels before round to f16, once for all rows.
+which kernels before round to f16, once for all rows, unless they are f16 already.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from wgpu_backend.ops.attention.dot_product import scaled_attention, scaled_atte
 from wgpu_backend.ops.attention.paged import paged_attention, paged_attention_splits
 from wgpu_backend.ops.attention.paged_kernels import count_rows, use_tiles
 from wgpu_backend.ops.attention.paged_options import Scores
+from wgpu_backend.ops.check import require_dtype
 from wgpu_backend.ops.op import find, op
 from wgpu_backend.ops.reference import Array
 from wgpu_backend.ops.shape.views import make_view
@@ -257,8 +258,8 @@ def rounded_attention(
     mask: Node | None = None,
     sinks: Node | None = None,
     *,
-    k_shape: Shape,
-    v_shape: Shape,
+    k_shape: Shape | None = None,
+    v_shape: Shape | None = None,
     scale: float,
     causal: bool = False,
     window: int = 0,
@@ -272,16 +273,19 @@ def rounded_attention(
     q, mask, sinks, scale, causal, window, softcap, splits
         See `scaled_attention`.
     k, v : (size + cols + 8,), f16
-        See `f16_pixels`.
-    k_shape, v_shape : (batch, keys, kv_heads, cols)
+        See `f16_pixels`; without shapes, keys and values of these shapes in f16 as they are.
+    k_shape, v_shape : (batch, keys, kv_heads, cols) or None
         Of their values; columns are whole vectors of four.
 
     Returns
     -------
     As `scaled_attention`.
     """
+    for name, given in (("k", k), ("v", v)):
+        require_dtype("rounded_attention", name, given, (F16,))
     keys, values = (
-        make_view(n, Spec.dense(shape, F16)) for n, shape in ((k, k_shape), (v, v_shape))
+        make_view(n, Spec.dense(shape, F16)) if shape else n
+        for n, shape in ((k, k_shape), (v, v_shape))
     )
     launch = scaled_attention.record(
         q,
@@ -295,7 +299,7 @@ def rounded_attention(
         softcap=softcap,
         splits=splits,
     )
-    return replace(launch, attributes="rounded")
+    return replace(launch, attributes="rounded" if k_shape else "f16")
 
 
 @rounded_attention.reference
@@ -306,8 +310,8 @@ def rounded_attention_reference(
     mask: Array | None = None,
     sinks: Array | None = None,
     *,
-    k_shape: Shape,
-    v_shape: Shape,
+    k_shape: Shape | None = None,
+    v_shape: Shape | None = None,
     scale: float,
     causal: bool = False,
     window: int = 0,
@@ -317,8 +321,8 @@ def rounded_attention_reference(
     """Attend with all scores at once."""
     return scaled_attention_reference(
         q,
-        widened(k, k_shape),
-        widened(v, v_shape),
+        widened(k, k_shape) if k_shape else k,
+        widened(v, v_shape) if v_shape else v,
         mask,
         sinks,
         scale=scale,
@@ -336,14 +340,17 @@ def plain_keys_in_matrices(node: OpNode, graph: Graph) -> Node | None:
         return None
     q, k, v, *rest = node.call.args
     how = {name: node.call.kwargs[name] for name in OPTIONS if name in node.call.kwargs}
+    if k.spec.dtype == v.spec.dtype == F16:
+        return graph.call(rounded_attention, q, k, v, *rest, **how)
     rounded = (graph.call(f16_pixels, each, graph.shared(magnitudes, each)) for each in (k, v))
     shapes = {"k_shape": k.spec.shape, "v_shape": v.spec.shape}
     return graph.call(rounded_attention, q, *rounded, *rest, **shapes, **how)
 
 
 def attend_plain_in_matrices(launch: Launch, capabilities: Capabilities) -> Launch | None:
-    """Return the launch of attention over rounded keys; None if no tile fits."""
+    """Return the launch of attention over keys in f16; None if no tile fits."""
     tile = pick_plain_tile(launch, capabilities)
     if tile is None:
         return None
-    return plain_launch(launch, "attention_matrix", tile.rows, {**tile.choices(), **PLAIN})
+    powers = PLAIN if launch.attributes == "rounded" else {}
+    return plain_launch(launch, "attention_matrix", tile.rows, {**tile.choices(), **powers})

@@ -47,7 +47,7 @@ WEIGHTS = (F16, BF16)
     trusted=True,
 )
 def magnitudes(x: Node) -> Launch:
-    """Find the largest magnitudes of parts of a tensor, for convolutions by matrix units.
+    """Find the largest finite magnitudes of parts of a tensor, for convolutions by matrix units.
 
     Parameters
     ----------
@@ -79,10 +79,10 @@ def _parts(size: int) -> tuple[int, int]:
 
 @magnitudes.reference
 def magnitudes_reference(x: Array) -> Array:
-    """Find the largest magnitude of each part."""
+    """Find the largest finite magnitude of each part."""
     part, parts = _parts(x.size)
     padded = np.zeros(parts * part * 4, np.float32)
-    padded[: x.size] = np.abs(x.reshape(-1))
+    padded[: x.size] = np.where(np.isfinite(x), np.abs(x), 0).reshape(-1)
     return padded.reshape(parts, -1).max(axis=-1)
 
 
@@ -106,7 +106,8 @@ def f16_pixels(x: Node, magnitudes: Node) -> Launch:
     -------
     (size + c + 8,), f16
         Values divided by a power of two, so that the largest magnitude is from 2^14 to below 2^15;
-        then a pixel of zeros, the exponent of that power, and seven zeros.
+        then a pixel of zeros, the exponent of that power, and seven zeros. Values more than 2^28
+        below the largest lose digits.
     """
     require_dtype("f16_pixels", "x", x, FLOATS)
     vectors, channels = x.spec.size // 4, x.spec.shape[-1]
