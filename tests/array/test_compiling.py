@@ -4,7 +4,13 @@ import numpy as np
 import pytest
 
 import wgpu_backend.array as wx
+from tests.units import UNITS
+from wgpu_backend.array.session import Session
 from wgpu_backend.errors import ContextError, OutOfMemory
+from wgpu_backend.kernels import complete
+from wgpu_backend.ml.numpy_executor import NumpyExecutor
+from wgpu_backend.ops.op import fusions
+from wgpu_backend.testing import nmse
 
 pytestmark = pytest.mark.usefixtures("session")
 
@@ -136,9 +142,6 @@ def test_compiling_can_be_turned_off():
 
 
 def test_arguments_of_two_devices_are_refused():
-    from wgpu_backend.array.session import Session
-    from wgpu_backend.ml.numpy_executor import NumpyExecutor
-
     with wx.stream(wx.Stream(Session(NumpyExecutor()))):
         elsewhere = wx.ones(3)
     with pytest.raises(ContextError, match="to_device"):
@@ -215,3 +218,19 @@ def test_numbers_that_are_equal_and_not_the_same_have_traces_of_their_own(number
         for number in numbers:
             noted(wx.ones(1), number)
     assert seen == list(map(repr, numbers))
+
+
+def test_only_functions_that_may_round_take_rules_that_do(rng):
+    executor = NumpyExecutor(complete(UNITS))
+    executor.rules = fusions(["scaled_attention_matrix"], exact=False)
+    q, k, v = rng.standard_normal((3, 1, 4, 40, 16), "f4")
+
+    def attended(q, k, v):
+        return wx.fast.scaled_dot_product_attention(q, k, v, scale=0.25)
+
+    with wx.stream(wx.Stream(Session(executor))):
+        given = [wx.array(each) for each in (q, k, v)]
+        eager = attended(*given).numpy()
+        np.testing.assert_array_equal(wx.compile(attended)(*given).numpy(), eager)
+        rounded = wx.compile(attended, exact=False)(*given).numpy()
+    assert 1e-9 < nmse(rounded, eager) < 1e-6  # eleven bits of keys and values

@@ -46,9 +46,11 @@ def disable_compile() -> None:
 class Compiled(Generic[P, R]):
     """A compiled function, which replays recorded traces; see `compile`."""
 
-    def __init__(self, function: Callable[P, R], inputs: Any, outputs: Any) -> None:
+    def __init__(
+        self, function: Callable[P, R], inputs: Any, outputs: Any, *, exact: bool = True
+    ) -> None:
         self._function: Callable[..., Any] = function
-        self._inputs, self._outputs = inputs, outputs
+        self._inputs, self._outputs, self._exact = inputs, outputs, exact
         self._traces: dict[Any, Trace] = {}
         # Threads share the function and its containers. A compiled function may call itself.
         self._lock = threading.RLock()
@@ -91,7 +93,7 @@ class Compiled(Generic[P, R]):
         from wgpu_backend.array import devices
 
         session = sessions[0] if sessions else devices.session()
-        return Trace(session, arguments, given, self._body)
+        return Trace(session, arguments, given, self._body, exact=self._exact)
 
     def _body(self, arguments: Any) -> Any:
         """Call the function with placeholders; return its results and the new states."""
@@ -122,10 +124,18 @@ class Trace:
         The arrays in it.
     body : callable
         Gives a tree of results for such a tree.
+    exact : bool
+        See `compile`.
     """
 
     def __init__(
-        self, session: Session, arguments: Any, given: list[Array], body: Callable[[Any], Any]
+        self,
+        session: Session,
+        arguments: Any,
+        given: list[Array],
+        body: Callable[[Any], Any],
+        *,
+        exact: bool = True,
     ) -> None:
         self._session = session
         # Nodes are numbered as they are made: smaller numbers than this one are from outside.
@@ -143,7 +153,8 @@ class Trace:
             session.trace_arguments -= storages
         self._outputs = [_as_output(a.node) for a in leaves(self._tree)]
         self._compute_captured(start)
-        self._recorded = session.executor.record(self._outputs, shared=False, read=False)
+        executor = session.executor if exact else session.rounding
+        self._recorded = executor.record(self._outputs, shared=False, read=False)
         # The recorded graph has the nodes of results; arrays here would count as held by Python.
         self._tree = map_tree(lambda _: _Result(), self._tree)
 
@@ -237,7 +248,12 @@ def _as_output(node: Node) -> Node:
 
 
 def compile(
-    function: Callable[P, R], inputs: Any = None, outputs: Any = None, shapeless: bool = False
+    function: Callable[P, R],
+    inputs: Any = None,
+    outputs: Any = None,
+    shapeless: bool = False,
+    *,
+    exact: bool = True,
 ) -> Compiled[P, R]:
     """Return a function that is traced once for arguments of a form, then replayed.
 
@@ -252,9 +268,12 @@ def compile(
         Containers of arrays that the function reads, and that it changes.
     shapeless : bool
         Taken for compatibility: each shape has a trace of its own.
+    exact : bool
+        Without, a GPU may round operands of products, convolutions and attention to f16, with sums
+        in f32 or in groups of 32 values.
 
     Returns
     -------
     callable
     """
-    return Compiled(function, inputs, outputs)
+    return Compiled(function, inputs, outputs, exact=exact)

@@ -20,6 +20,16 @@ from wgpu_backend.errors import DeviceError
 from wgpu_backend.graph.capabilities import DeviceInfo
 from wgpu_backend.ml.opening import choose_device, open_executor
 
+# Elementwise chains, and what compiled functions that may round have in f16.
+RULES = (
+    "chain",
+    "convolve_matrix",
+    "linear_f16",
+    "linear_f16_once",
+    "linear_matrix",
+    "scaled_attention_matrix",
+    "scaled_attention_tiles",
+)
 _sessions: dict[str, Session] = {}  # by the id of their device
 # At most one; a list, since functions change it.
 _default: list[Session] = []
@@ -47,7 +57,7 @@ def session(which: str | DeviceInfo | None = None) -> Session:
         _, info = choose_device(which)
         found = _sessions.get(info.id)
         if found is None:
-            found = _sessions[info.id] = Session(open_executor(info, fusion=["chain"]))
+            found = _sessions[info.id] = Session(open_executor(info, fusion=RULES, exact=False))
         if which is None:
             _default.append(found)
         return found

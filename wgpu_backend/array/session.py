@@ -11,6 +11,7 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Iterable, Sequence
+from copy import copy
 from typing import Any, Protocol
 
 import numpy as np
@@ -22,6 +23,7 @@ from wgpu_backend.graph.node import Call, Launch, Node, Storage
 from wgpu_backend.graph.schedule import schedule
 from wgpu_backend.graph.spec import Spec, dense_strides
 from wgpu_backend.ml.executor import Array, Executor, Recorded
+from wgpu_backend.ml.numpy_executor import NumpyExecutor
 from wgpu_backend.ml.wgpu.executor import WgpuExecutor
 from wgpu_backend.ops.layouts.planes import stored_nbytes
 
@@ -50,7 +52,9 @@ class Session:
     Attributes
     ----------
     executor : Executor
-        Runs compiled functions.
+        Runs compiled functions, in f32.
+    rounding : Executor
+        Runs compiled functions that may round: it has all rules.
     peak_nbytes : int
         Most that was ever in use, temporary results of graphs included.
     limit_nbytes : int or None
@@ -60,8 +64,9 @@ class Session:
     """
 
     def __init__(self, executor: Executor) -> None:
-        self.executor = executor
-        self._eager = _without_rules(executor)
+        self.rounding = executor
+        self.executor = _without_rounding(executor)
+        self._eager = _without_rules(self.executor)
         self._owned = self.peak_nbytes = 0
         # Finalisers run between any two steps of a thread, also while it holds the lock. They
         # append here, which needs no lock, and `active_nbytes` subtracts later.
@@ -321,6 +326,18 @@ def is_done(node: Node) -> bool:
     # A view has no launch: it waits for that of its source.
     waits = node.launch is not None or (node.source is not None and node.source.launch is not None)
     return node.storage.handle is not None and not waits
+
+
+def _without_rounding(executor: Executor) -> Executor:
+    """Return an executor over the same memory without the rules that round to f16."""
+    if not isinstance(executor, WgpuExecutor | NumpyExecutor):
+        return executor
+    rules = {op: [rule for rule in own if rule.exact] for op, own in executor.rules.items()}
+    if rules == dict(executor.rules):
+        return executor
+    exact = copy(executor)
+    exact.rules = rules
+    return exact
 
 
 def _without_rules(executor: Executor) -> Executor:

@@ -20,6 +20,7 @@ def load(
     device: str | DeviceInfo | None = None,
     variant: str | None = None,
     gguf: Mapping[str, str | Path] | None = None,
+    exact: bool = False,
 ) -> Pipeline:
     """Open a folder with model_index.json.
 
@@ -34,6 +35,8 @@ def load(
     gguf : Mapping or None
         Files with the tensors of components, ``{"transformer": "flux1-dev-Q4_0.gguf"}``; the folder
         has their settings. Quantised weights stay quantised.
+    exact : bool
+        Whether activations stay in f32 even if rounding them to f16 would be faster.
 
     Raises
     ------
@@ -48,7 +51,7 @@ def load(
         for name, file in (gguf or {}).items():
             folder.components[name] = GgufComponent(folder[name], file)
         with devices.preferring(devices.session(device)):
-            return made(folder)
+            return made(folder, exact=exact)
     except BaseException:
         folder.close()
         raise

@@ -19,6 +19,7 @@ from wgpu_backend.cli.names import exists, require_writable
 from wgpu_backend.cli.options import (
     Debug,
     Device,
+    Exact,
     Implementation,
     ModelSettings,
     Pixels,
@@ -110,6 +111,7 @@ def imagine(
     options: PictureOptions,
     device: Device = None,
     implementation: Implementation = None,
+    exact: Exact = False,
     debug: Debug = False,
 ) -> None:
     """Generate an image from a prompt and write it as a PNG file."""
@@ -121,7 +123,7 @@ def imagine(
     name, text = _split_model_and_prompt(model, prompt)
     files = _list_files(out, options.count)
     log_as_notes()
-    with load(name, device=find_device(ModelSettings(device))) as pipeline:
+    with load(name, device=find_device(ModelSettings(device)), exact=exact) as pipeline:
         began = time.perf_counter()
         with _show_progress(text, options) as callback:
             steps: list[int] = []

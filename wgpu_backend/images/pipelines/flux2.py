@@ -35,8 +35,8 @@ class Flux2Klein(FlowPipeline):
     guidance: ClassVar[float] = 4.0
     native: ClassVar[int] = 64
 
-    def __init__(self, folder: PipelineFolder) -> None:
-        super().__init__(folder)
+    def __init__(self, folder: PipelineFolder, *, exact: bool = False) -> None:
+        super().__init__(folder, exact=exact)
         self.text_layers: tuple[int, ...] = (9, 18, 27)
         self.is_distilled = folder.index.flag("is_distilled", default=False)
 

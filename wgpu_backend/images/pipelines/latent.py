@@ -39,10 +39,10 @@ class LatentPipeline(Pipeline):
     # Default latents along a side, if config.json has no value.
     native: ClassVar[int] = 64
 
-    def __init__(self, folder: PipelineFolder) -> None:
-        super().__init__(folder)
-        self._decode = compile_method(self._decode_scaled)
-        self._encode = compile_method(self._moments)
+    def __init__(self, folder: PipelineFolder, *, exact: bool = False) -> None:
+        super().__init__(folder, exact=exact)
+        self._decode = compile_method(self._decode_scaled, exact=exact)
+        self._encode = compile_method(self._moments, exact=exact)
         self._tiny: Any = None
         if (folder.path / TINY).is_dir():
             self._tiny = open_network(Component(folder.path / TINY, TINY, "AutoencoderTiny"))

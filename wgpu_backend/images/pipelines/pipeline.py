@@ -63,6 +63,8 @@ class Pipeline(ABC):
     ----------
     folder : PipelineFolder
         Stays open until the pipeline is closed.
+    exact : bool
+        Whether networks are in f32; without, see `wgpu_backend.array.compile`.
 
     Attributes
     ----------
@@ -79,7 +81,7 @@ class Pipeline(ABC):
     # Sides of images have to be multiples of this.
     multiple: int = 8
 
-    def __init__(self, folder: PipelineFolder) -> None:
+    def __init__(self, folder: PipelineFolder, *, exact: bool = False) -> None:
         self.folder = folder
         self.session = devices.session()
         self.networks: dict[str, Any] = {}
@@ -91,7 +93,7 @@ class Pipeline(ABC):
                 self.networks[name] = open_network(folder[component.name])
         scheduler = folder["scheduler"]
         self.scheduler = Scheduler(scheduler.class_name, scheduler.settings)
-        self._step = compile_method(self._one_step)
+        self._step = compile_method(self._one_step, exact=exact)
         # Shape of the previous latents.
         self._size: tuple[int, ...] = ()
         # Weights that adapters have changed.
@@ -373,7 +375,7 @@ class Pipeline(ABC):
         return height, width
 
 
-def compile_method(method: Callable[..., R]) -> Compiled[..., R]:
+def compile_method(method: Callable[..., R], *, exact: bool = False) -> Compiled[..., R]:
     """Compile a method without keeping its object alive, so that it is freed when dropped."""
     weak = WeakMethod(method)
 
@@ -382,7 +384,7 @@ def compile_method(method: Callable[..., R]) -> Compiled[..., R]:
         assert found is not None
         return found(*args)
 
-    return wx.compile(call)
+    return wx.compile(call, exact=exact)
 
 
 def _fresh_seed() -> int:

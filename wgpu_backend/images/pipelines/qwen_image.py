@@ -112,8 +112,8 @@ class QwenImageEdit(QwenImage):
 
     dropped: ClassVar[int] = 64
 
-    def __init__(self, folder: PipelineFolder) -> None:
-        super().__init__(folder)
+    def __init__(self, folder: PipelineFolder, *, exact: bool = False) -> None:
+        super().__init__(folder, exact=exact)
         self.area = 1024 * 1024
         self.in_a_row = False
 

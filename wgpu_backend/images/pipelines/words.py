@@ -35,8 +35,8 @@ class PicturePipeline(Pipeline):
     steps: ClassVar[int] = 20
     guidance: ClassVar[float] = 1.2
 
-    def __init__(self, folder: PipelineFolder) -> None:
-        super().__init__(folder)
+    def __init__(self, folder: PipelineFolder, *, exact: bool = False) -> None:
+        super().__init__(folder, exact=exact)
         self.multiple = self.transformer.side
         vocabulary = folder["transformer"].settings.texts("vocabulary")
         self._numbers = {word: i for i, word in enumerate(vocabulary)}
