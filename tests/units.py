@@ -4,11 +4,11 @@
 
 Models are random: those of `tests.models.outlines` and `tests.models.recurrent_cases`. Matrices are
 in f16 but for those that converters keep in f32. Both read a prompt of 48 tokens, with a cache in
-f16.
+f16. With `--pipelines` they are those of `tests.images.tiny` that are there, with weights in f16.
 
-Figures are NMSE (sum of squared differences by sum of squares) of logits, or of states where a
-model is an encoder, and how many positions have another best token. "products", "attention" and
-"convolutions" count the dispatches by matrix units, each of which computes.
+Figures are NMSE (sum of squared differences by sum of squares) of logits, of states where a model
+is an encoder, or of pictures, and how many positions have another best token. "products",
+"attention" and "convolutions" count the dispatches by matrix units, each of which computes.
 
 Rounding may change which experts a router chooses where scores nearly tie; then a position differs
 by much, and so do those that see it. "other experts" counts the choices that differ. Those of the
@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shutil
 import sys
 import tempfile
 from collections import Counter
@@ -35,18 +36,25 @@ from pathlib import Path
 
 import numpy as np
 
+from tests.files.huggingface.folders import safetensors
+from tests.images import stages
+from tests.images.tiny import FOLDER, Pipeline
 from tests.models.outlines import outlines, written
 from tests.models.recurrent_cases import recurrent
 from tests.models.related import SOURCE
 from tests.models.running import running
+from wgpu_backend.array.devices import preferring
+from wgpu_backend.array.session import Session
 from wgpu_backend.device.adapters import Devices
 from wgpu_backend.device.device import Device
-from wgpu_backend.device.pipelines import Pipeline, Pipelines
+from wgpu_backend.device.pipelines import Pipeline as Compiled
+from wgpu_backend.device.pipelines import Pipelines
 from wgpu_backend.device.wgsl.module import Shader
 from wgpu_backend.dtypes import F16
 from wgpu_backend.engine.runner import Head, Work
 from wgpu_backend.errors import BackendError
 from wgpu_backend.graph.capabilities import Capabilities, MatrixUnit
+from wgpu_backend.images import load
 from wgpu_backend.kernels import complete
 from wgpu_backend.ml.executor import Executor
 from wgpu_backend.ml.numpy_executor import NumpyExecutor
@@ -242,6 +250,39 @@ def compared(path: Path, executor: Executor, tokens: Sequence[int], counted: Cou
     return replace(row, gap=next(gap for count, gap in each if count), same=nmse(again, fixed))
 
 
+def halved(path: Path) -> bytes:
+    """Return a safetensors file with its tensors in f16."""
+    data = path.read_bytes()
+    start = 8 + int.from_bytes(data[:8], "little")
+    header = json.loads(data[8:start])
+    kinds = {"F32": "f4", "F16": "f2", "I64": "i8"}
+    tensors: dict[str, np.ndarray] = {}
+    for name, entry in header.items():
+        if name != "__metadata__":
+            first, last = entry["data_offsets"]
+            values = np.frombuffer(data[start + first : start + last], kinds[entry["dtype"]])
+            narrow = values.astype("f2") if values.dtype == np.float32 else values
+            tensors[name] = narrow.reshape(entry["shape"])
+    return safetensors(tensors)
+
+
+def pictured(path: Path, executor: Executor, counted: Counter[str]) -> Row:
+    """Figures of a pipeline whose weights are f16."""
+    tiny = Pipeline(path)
+    with tempfile.TemporaryDirectory() as folder:
+        narrow = Path(shutil.copytree(path, Path(folder) / path.name))
+        for file in narrow.glob("*/*.safetensors"):
+            file.write_bytes(halved(file))
+        made: list[np.ndarray] = []
+        for each in (executor, NumpyExecutor()):
+            counted.clear()
+            with preferring(Session(each)), load(narrow) as pipeline:
+                made.append(pipeline.generate(**stages.arguments(pipeline, tiny)).images)
+            if each is executor:
+                dispatches = tuple(counted[name] for name in KERNELS)
+    return Row(path.name, dispatches, nmse(*made))
+
+
 def simulated() -> NumpyExecutor:
     """NumPy with the rounding of a device with units."""
     executor = NumpyExecutor(complete(UNITS))
@@ -268,7 +309,7 @@ def counting(counted: Counter[str]) -> Iterator[None]:
     """Count the dispatches that are recorded, by the name of their shader."""
     requested = Pipelines.get
 
-    def get(pipelines: Pipelines, shader: Shader) -> Pipeline:
+    def get(pipelines: Pipelines, shader: Shader) -> Compiled:
         counted[shader.label.split("(")[0].split("/")[-1]] += 1
         return requested(pipelines, shader)
 
@@ -300,20 +341,26 @@ def main(given: Sequence[str] | None = None) -> int:
     parser.add_argument("names", nargs="*", default=["*"], help="models, with * and ?")
     parser.add_argument("--seed", type=int, default=0, help="of the prompt")
     parser.add_argument("--simulate", action="store_true")
+    parser.add_argument("--pipelines", action="store_true", help="pipelines in place of models")
     parser.add_argument("--figures", type=Path, metavar="FILE", help="keep and read figures there")
     parser.add_argument("--write", type=Path, metavar="FILE", help="the table, as Markdown")
     options = parser.parse_args(given)
     known = kept(options.figures)
     executor: Executor = simulated() if options.simulate else with_units()
-    makers = {n: m for n, m in writers().items() if any(fnmatch(n, p) for p in options.names)}
+    places = {p.parent.parent.name: p.parent.parent for p in FOLDER.glob("*/reference/*.npz")}
+    makers = {} if options.pipelines else writers()
+    names = [*(places if options.pipelines else makers)]
     counted, lines, failed = Counter[str](), list[str](), list[str]()
     with counting(counted):
-        for name, make in sorted(makers.items()):
+        for name in sorted(n for n in names if any(fnmatch(n, p) for p in options.names)):
             try:
-                if name not in known:
+                if name not in known and options.pipelines:
+                    known[name] = pictured(places[name], executor, counted)
+                    keep(options.figures, known[name])
+                elif name not in known:
                     with tempfile.TemporaryDirectory() as folder:
                         path = Path(folder) / f"{name}.gguf"
-                        make(path)
+                        makers[name](path)
                         known[name] = compared(path, executor, prompt(options.seed), counted)
                     keep(options.figures, known[name])
             except BackendError as error:
