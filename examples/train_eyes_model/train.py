@@ -6,6 +6,8 @@
 Needs `torch` besides the package's own dependencies. The last lines are the share of right answers
 to pictures that it was not trained on, asked of the written files.
 """
+# torch is none of the package's dependencies, and other modules are in this folder and the story's.
+# pyright: reportMissingImports=false
 
 import argparse
 import random
@@ -33,8 +35,8 @@ ROWS = 24
 WARMUP_STEPS = 50
 IGNORED = -100
 TOKENIZER_DOCUMENTS = 4000
-# Questions without a picture, as a share.
-BLIND = 0.06
+# Questions without a picture, and pictures after their first question, as shares.
+BLIND, LATE = 0.06, 0.5
 
 
 def prepare(picture: np.ndarray, side: int) -> Tensor:
@@ -61,12 +63,14 @@ class Examples:
         pixels, place = None, -1
         blind = rng.random() < BLIND
         for number, (_, question, answer) in enumerate(eyes_data.draw_turns(scene, rng)):
-            head = self.ids(USER)
+            head, asked = self.ids(USER), self.ids(question)
             if number == 0 and not blind:
                 pixels = prepare(eyes_data.draw_picture(scene, rng), self.config.image)
-                place = len(tokens) + len(head)
-                head += [0] * self.config.patches
-            head += self.ids(question + END + ASSISTANT)
+                before = asked if rng.random() < LATE else []
+                place = len(tokens) + len(head) + len(before)
+                head += before + [0] * self.config.patches
+                asked = asked[len(before) :]
+            head += asked + self.ids(END + ASSISTANT)
             said = self.ids((eyes_data.NO_PICTURE if blind else answer) + END)
             tokens += head + said
             learnt += [False] * len(head) + [True] * len(said)
@@ -141,8 +145,10 @@ def check(path: Path, count: int, seed: int) -> dict[str, float]:
             picture = eyes_data.draw_picture(scene, rng)
             kind = rng.choice(list(eyes_data.QUESTIONS))
             part = {"type": "image", "image": picture}
-            text = {"type": "text", "text": eyes_data.ask(kind, scene, rng)}
-            messages = [{"role": "user", "content": [part, text]}]
+            parts = [part, {"type": "text", "text": eyes_data.ask(kind, scene, rng)}]
+            # Users put the picture before the question, or after it.
+            content = parts if rng.random() < LATE else parts[::-1]
+            messages = [{"role": "user", "content": content}]
             said = "".join(model.chat(messages, options={"temperature": 0, "num_predict": 24}))
             right[kind].append(said == scene.answers()[kind])
     return {kind: sum(found) / max(len(found), 1) for kind, found in right.items()}
@@ -166,7 +172,7 @@ def start(options: argparse.Namespace) -> tuple[EyesModel, Tokenizer]:
 
 
 def parse_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--out", type=Path, required=True, help="the language model's file")
     parser.add_argument("--minutes", type=float, default=10.0, help="training time")
     parser.add_argument("--steps", type=int, help="training length in steps, instead of minutes")

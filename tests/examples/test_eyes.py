@@ -40,9 +40,10 @@ def square(colour, size=(96, 96), background=(255, 255, 255)):
     return picture
 
 
-def ask(model, question, *pictures):
+def ask(model, question, *pictures, late=False):
     parts = [{"type": "image", "image": picture} for picture in pictures]
-    content = [*parts, {"type": "text", "text": question}]
+    text = {"type": "text", "text": question}
+    content = [text, *parts] if late else [*parts, text]
     messages = [{"role": "user", "content": content}]
     return model.chat(messages, options={"temperature": 0, "num_predict": 32})
 
@@ -87,6 +88,14 @@ def test_the_bundled_model_names_the_colour(eyes, colour):
     assert ask(eyes, "Which colour?", square(COLOURS[colour])) == f"{colour.capitalize()}."
 
 
+@pytest.mark.parametrize("colour", COLOURS)
+def test_the_question_may_be_before_the_picture(eyes, colour):
+    shown = square(COLOURS[colour])
+    assert ask(eyes, "Which colour?", shown, late=True) == f"{colour.capitalize()}."
+    wanted = f"A {colour} square on a white background."
+    assert ask(eyes, "What is this?", shown, late=True) == wanted
+
+
 def test_the_bundled_model_describes_a_picture_of_another_form(eyes):
     picture = square(COLOURS["blue"], size=(120, 150))
     assert ask(eyes, "What is this?", picture) == "A blue square on a white background."
@@ -96,10 +105,11 @@ def test_without_a_picture_the_bundled_model_asks_for_one(eyes, data):
     assert ask(eyes, "Which colour?") == data.NO_PICTURE
 
 
-def test_most_drawn_pictures_are_described(eyes, data):
+@pytest.mark.parametrize("late", [False, True])
+def test_most_drawn_pictures_are_described(eyes, data, late):
     rng, right = random.Random(77), 0
     for _ in range(12):
         scene = data.draw_scene(rng)
-        answer = ask(eyes, "Which colour?", data.draw_picture(scene, rng))
+        answer = ask(eyes, "Which colour?", data.draw_picture(scene, rng), late=late)
         right += answer == scene.answers()["colour"]
     assert right >= 10

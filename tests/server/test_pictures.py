@@ -10,7 +10,8 @@ pytest.importorskip("starlette", reason="the extra [serve] is not installed")
 from PIL import Image, ImageDraw
 
 import wgpu_backend as wb
-from tests.models import test_mllama as mllama
+from tests.files.huggingface.folders import VOCABULARY
+from tests.models.recorded import Recorded
 from tests.models.test_shared_space import write_folder
 from tests.server.serving import client_of, lines
 from wgpu_backend.cli.commands.serve.loads import make_bundled_entry
@@ -99,6 +100,33 @@ def test_anthropic_s_messages_read_image_blocks(client):
     usage = found["usage"]
     read = usage["input_tokens"] + usage["cache_read_input_tokens"]
     assert count.json()["input_tokens"] == read > 36
+
+
+@pytest.mark.parametrize("colour", ["Red.", "Blue."])
+@pytest.mark.parametrize("late", [False, True])
+def test_a_picture_before_its_question_or_after_it(client, colour, late):
+    data = {"Red.": RED, "Blue.": BLUE}[colour]
+    url = f"data:image/png;base64,{data}"
+
+    def ordered(*parts):
+        return user(*(parts[::-1] if late else parts))
+
+    shown, text = {"type": "image_url", "image_url": {"url": url}}, {"type": "text", "text": ASK}
+    found = post(client, "/v1/chat/completions", messages=ordered(shown, text), temperature=0)
+    assert found["choices"][0]["message"]["content"] == colour
+    shown = {"type": "input_image", "image_url": url}
+    given = ordered(shown, {"type": "input_text", "text": ASK})
+    found = post(client, "/v1/responses", input=given, temperature=0)
+    assert found["output"][0]["content"][0]["text"] == colour
+    shown = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": data}}
+    more = {"max_tokens": 16, "temperature": 0}
+    found = post(client, "/v1/messages", messages=ordered(shown, text), **more)
+    assert found["content"] == [{"type": "text", "text": colour}]
+    # In Ollama's chats pictures are always before the text.
+    both = f"{ASK}<__media__>" if late else f"<__media__>{ASK}"
+    prompt = f"<|user|>{both}<|end|><|assistant|>"
+    more = {"prompt": prompt, "images": [data], "options": COLD}
+    assert post(client, "/api/generate", raw=True, **more)["response"] == colour
 
 
 def test_a_stream_about_a_picture(client):
@@ -419,15 +447,18 @@ def test_a_model_of_texts_refuses_to_embed_a_picture(client):
     assert (found.status_code, why in found.text) == (400, True), found.text
 
 
+LLAMA = Recorded("mllama", "<|image|>")
+
+
 @pytest.mark.slow
 def test_a_model_that_attends_to_pictures(tmp_path):
     """Llama 3.2 Vision answers as transformers do, in a worker as in the process itself."""
     name = ModelName.parse("mllama")
     store = Store(tmp_path / "store")
-    made = convert(tmp_path / "made.gguf", mllama.make_folder(tmp_path / "hf"))
+    made = convert(tmp_path / "made.gguf", LLAMA.write(tmp_path / "hf"))
     create(store, name, parse_modelfile(f"FROM {made.path}\nFROM {made.tower}"), tmp_path)
     file = io.BytesIO()
-    Image.fromarray(mllama.shown("a")).save(file, "PNG")
+    Image.fromarray(LLAMA.shown("a")).save(file, "PNG")
     body = {
         "model": "mllama",
         "prompt": "in the <__media__> in a",
@@ -447,5 +478,5 @@ def test_a_model_that_attends_to_pictures(tmp_path):
         found = client.post("/api/generate", json=body).json()
     # The picture takes one place in the prompt.
     assert found["prompt_eval_count"] == 8
-    tokens = mllama.recorded()[1]["tokens one"][-8:]
-    assert found["response"] == "".join(mllama.VOCABULARY[i] for i in tokens).replace("Ġ", " ")
+    words = [VOCABULARY[token] for token in LLAMA.tokens("one")]
+    assert found["response"] == "".join(words).replace("Ġ", " ")
