@@ -5,7 +5,8 @@
     python -m benchmarks.cluster                     tables and the chart, some minutes
     python -m benchmarks.cluster --quick             small clusters alone
     python -m benchmarks.cluster --profile FILE      with the passes of `cluster.profile`
-    python -m benchmarks.cluster --calibrate         two processes here against the simulation
+    python -m benchmarks.cluster --calibrate         processes here against the simulation, for
+                                                     the page; devices of set times, printed
 
 Passes take what Llama 3.1 8B in Q4_0 on an RTX 4090 is predicted to take by `gpu_costs.predict`; no
 such card was measured.
@@ -16,12 +17,12 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 
-from benchmarks.cluster import calibrate, groups
+from benchmarks.cluster import calibrate, groups, stages
 from benchmarks.cluster.profile import Profile
 from benchmarks.cluster.simulate import Counts, Setup, percentile, simulate
 from benchmarks.plot import Series, lines, picture
@@ -39,6 +40,7 @@ DOLLARS_AN_HOUR = 0.5  # of a node with such a card: an assumption
 SHORT = {"seconds": 40.0, "warm": 25.0, "alone": LONG_CHUNK}
 USERS = (1, 10, 100, 1_000, 10_000, 100_000)
 NODES = (1, 10, 100, 1_000)
+MEASURED = "Simulated against measured"  # the section of --calibrate
 A_NODE = 30  # users of each node, in tables with a fixed load
 Table = list[list[str]]
 
@@ -139,22 +141,56 @@ def format_table(table: Table) -> Iterator[str]:
             yield "|" + "---:|" * len(cells)
 
 
+def split_sections(text: str) -> tuple[str, dict[str, str]]:
+    """Split a page into what comes before its sections, and each section by its title."""
+    head, *rest = text.split("\n## ")
+    pairs = (each.partition("\n") for each in rest)
+    return head.strip(), {title: body.strip() for title, _, body in pairs}
+
+
+def join_sections(head: str, sections: Mapping[str, str]) -> str:
+    """Join what `split_sections` returns."""
+    return "\n\n".join([head, *(f"## {t}\n\n{body}" for t, body in sections.items())]) + "\n"
+
+
+def keep_measured(sections: Mapping[str, str]) -> dict[str, str]:
+    """Return the section that `--calibrate` writes, if there is one."""
+    return {MEASURED: sections[MEASURED]} if MEASURED in sections else {}
+
+
+def write_measured(seconds: float) -> None:
+    """Compare processes of this machine with the simulation, and write that section of the page."""
+    lines = [
+        "Two processes of the bundled model on NumPy, by their processor time: two replicas, and a",
+        "pipeline of two. Written by `python -m benchmarks.cluster --calibrate`, with",
+        f"{seconds:g} s a row.",
+        "",
+    ]
+    for line in chain(calibrate.calibrate(seconds), stages.run(seconds)):
+        print(line, flush=True)
+        lines.append(line)
+    head, sections = split_sections(PAGE.read_text("utf-8"))
+    PAGE.write_text(join_sections(head, sections | {MEASURED: "\n".join(lines)}), "utf-8")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--calibrate", action="store_true")
+    parser.add_argument("--seconds", type=float, default=calibrate.LOAD.seconds, help="of a load")
     parser.add_argument("--profile", type=Path, metavar="FILE", help="of `cluster.profile`")
     asked = parser.parse_args()
     if asked.calibrate:
-        for line in chain(calibrate.calibrate(), groups.run()):
+        write_measured(asked.seconds)
+        for line in groups.run():
             print(line, flush=True)
         return
     profile = Profile.read(asked.profile) if asked.profile else predict()
     nodes = 4 if asked.quick else 16
     table, rates, waits = by_users(profile, NODES[: 2 if asked.quick else None])
-    text = [
+    head = [
         "# Simulated clusters",
         "",
         "Written by `python -m benchmarks.cluster`; [explained in docs](../../docs/scaling.md).",
@@ -163,17 +199,18 @@ def main() -> None:
         "",
         "![Throughput and wait by users](cluster.svg)",
     ]
-    for title, made in (
-        ("Nodes and users", table),
-        (f"Replicas against pipelines, {nodes} nodes", by_depth(profile, nodes)),
-        (f"Routing, {nodes} nodes", by_routing(profile, nodes)),
-        (f"Failing nodes, {nodes} nodes, {A_NODE} users each", by_failures(profile, nodes)),
-    ):
-        text += ["", f"## {title}", "", *format_table(made)]
+    made = {
+        "Nodes and users": table,
+        f"Replicas against pipelines, {nodes} nodes": by_depth(profile, nodes),
+        f"Routing, {nodes} nodes": by_routing(profile, nodes),
+        f"Failing nodes, {nodes} nodes, {A_NODE} users each": by_failures(profile, nodes),
+    }
+    text = {title: "\n".join(format_table(each)) for title, each in made.items()}
     if asked.quick or asked.profile:
-        print("\n".join(text))
+        print(join_sections("\n".join(head), text))
         return
-    PAGE.write_text("\n".join(text) + "\n", "utf-8")
+    _, before = split_sections(PAGE.read_text("utf-8"))
+    PAGE.write_text(join_sections("\n".join(head), text | keep_measured(before)), "utf-8")
     panels = [
         lines("Throughput", "users", "tokens a second", rates),
         lines("Wait for the first token, p95", "users", "seconds", waits),

@@ -1,8 +1,9 @@
 """Calibration: processes of this machine under load, against the simulation of the same requests.
 
 Two workers have the bundled model on NumPy, by the clock of their processor time, since a machine
-has other work. `benchmarks.cluster.groups` has the engine with stages that take a set time. Users
-never pause. They and the simulated ones draw the same lengths of answers.
+has other work. `benchmarks.cluster.stages` has a pipeline of two processes, and
+`benchmarks.cluster.groups` the engine with stages that take a set time. Users never pause. They
+and the simulated ones draw the same lengths of answers.
 """
 
 from __future__ import annotations
@@ -48,9 +49,10 @@ class Measured(NamedTuple):
     waits: Sequence[float]
 
 
-def calibrate() -> Iterator[str]:
+def calibrate(seconds: float = LOAD.seconds) -> Iterator[str]:
     """Measure passes with both workers busy, then loads, and compare the simulation."""
     spec = LoadSpec(str(BUNDLED["story"]), "cpu", num_ctx=CONTEXT, num_parallel=SLOTS)
+    setup = replace(LOAD, seconds=seconds)
     workers = [open_worker("story", spec, 256, lambda _: None) for _ in range(2)]
     try:
         nodes = [
@@ -59,10 +61,10 @@ def calibrate() -> Iterator[str]:
         yield HEAD
         before = measure_all(nodes)
         for users in USERS:
-            found = load(nodes, replace(LOAD, users=users))
+            found = load(nodes, replace(setup, users=users))
             after = measure_all(nodes)
             # Passes again, since processors are slower next to some jobs than to others.
-            yield compare("replicas", found, LOAD, users, Profile.middle(before, after))
+            yield compare("two replicas", found, setup, users, Profile.middle(before, after))
             before = after
     finally:
         for worker in workers:

@@ -62,10 +62,12 @@ class Clock:
     ----------
     asking : int
         Users who go on asking.
+    asked : int
+        Their requests so far.
     """
 
     def __init__(self) -> None:
-        self.now, self.asking, self._asked = 0.0, 0, 0
+        self.now, self.asking, self.asked = 0.0, 0, 0
         self._changed = threading.Condition()
         self.engine: Engine | None = None
 
@@ -81,7 +83,7 @@ class Clock:
         totals = self.engine._core.totals
 
         def all_asked() -> bool:
-            return self._asked - totals.finished >= self.asking
+            return self.asked - totals.finished >= self.asking
 
         with self._changed:
             assert self._changed.wait_for(all_asked, PATIENCE), "a user did not ask again"
@@ -90,7 +92,7 @@ class Clock:
     def note(self, *, asked: int = 0, gone: int = 0) -> None:
         """Note that a user has asked, or will ask no more."""
         with self._changed:
-            self._asked += asked
+            self.asked += asked
             self.asking -= gone
             self._changed.notify_all()
 
@@ -99,18 +101,18 @@ def load(engine: Engine, clock: Clock, setup: Setup) -> Measured:
     """Have users ask who never pause, until the clock shows the end."""
     tokens: list[int] = []
     waits: list[float] = []
-    clock.asking = setup.users
+    clock.asking, begin = setup.users, clock.now
 
     def talk(user: int) -> None:
         draw = random.Random(user)
         for length in setup.answers(user):
-            start = clock.now
+            start = clock.now - begin
             if start > setup.seconds:
                 break
             made = engine.submit(new_request(draw, setup.system, length))
             clock.note(asked=1)
             made.result()
-            end = clock.now
+            end = clock.now - begin
             if setup.warm <= end <= setup.seconds:
                 tokens.append(length)
                 if start >= setup.warm:

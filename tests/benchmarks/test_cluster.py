@@ -1,12 +1,15 @@
 """The simulator of clusters, against times that follow from its formulas and the engine's."""
 
+import itertools
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
 pytest.importorskip("simpy", reason="the simulator needs simpy")
 
-from benchmarks.cluster import groups
+from benchmarks.cluster import groups, stages
+from benchmarks.cluster.__main__ import MEASURED, PAGE, join_sections, keep_measured, split_sections
 from benchmarks.cluster.profile import Profile
 from benchmarks.cluster.simulate import Setup, percentile, simulate
 from wgpu_backend.engine.batching.pace import Groups
@@ -104,6 +107,57 @@ def test_the_engine_has_the_throughput_and_the_waits_that_are_simulated(tmp_path
     assert wanted.ended_tokens / wanted.seconds == pytest.approx(found.rate, rel=0.1)
     late = percentile(found.waits, 0.95)
     assert percentile(wanted.whole, 0.95) == pytest.approx(late, rel=0.2)
+
+
+def test_runs_of_a_stage_follow_each_other_next_to_the_host():
+    """By a clock that stands still but for waits, on a stage that takes 0.5 s for a run."""
+    clock = groups.Clock()
+    clock.engine, clock.asking = SimpleNamespace(_core=SimpleNamespace(totals=Totals())), 0
+    stage = SimpleNamespace(clock=clock, ready=0.0, spent=iter_times(0.5))
+    inner = SimpleNamespace(replay=lambda: SimpleNamespace(wait=lambda: ["values"]), other=3)
+    recorded = stages._Recorded(inner, stage)
+    assert recorded.other == 3
+    clock.now = 1.0
+    first, clock.now = recorded.replay(), 1.25
+    second = recorded.replay()
+    # Both were begun without waiting, and the second one waits for the first.
+    assert (clock.now, first.ready, second.ready) == (1.25, 1.5, 2.0)
+    assert second.wait() == ["values"]
+    assert clock.now == 2.0
+    first.wait()
+    assert clock.now == 2.0
+    third = recorded.replay()
+    third.wait()
+    assert clock.now == 2.5
+
+
+class Totals:
+    """The totals of an engine that nobody has asked."""
+
+    finished = 0
+
+
+def iter_times(step):
+    """Return a clock that shows the same time twice, then `step` more at each second call."""
+    shown = (step * ((n + 1) // 2) for n in itertools.count())
+    return lambda: next(shown)
+
+
+def test_the_clock_of_processors_goes_on_with_work_and_with_waits():
+    clock = stages.ProcessorClock()
+    before = clock.now
+    clock.now += 5.0
+    assert 5.0 <= clock.now - before < 6.0
+    assert clock.perf_counter() == pytest.approx(clock.now, abs=1.0)
+
+
+def test_a_page_keeps_the_measured_section_of_another_run():
+    text = PAGE.read_text("utf-8")
+    head, sections = split_sections(text)
+    assert join_sections(head, sections) == text
+    assert "Nodes and users" in sections
+    assert keep_measured({MEASURED: "a table", "Nodes and users": "old"}) == {MEASURED: "a table"}
+    assert keep_measured({"Nodes and users": "old"}) == {}
 
 
 def test_prefixes_are_found_where_the_router_knows_them():
