@@ -14,27 +14,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wgpu_backend import nn
-from wgpu_backend.errors import MediaError
-from wgpu_backend.ml.backend import Backend
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.tensor import Tensor
-from wgpu_backend.nn.audio.mel import RATE, log_emphasised
-from wgpu_backend.nn.tower import Media, Rows, Tower, make_media, projector
-from wgpu_backend.nn.vision.blocks import LayerSizes
+from wgpu_backend.nn.audio.mel import log_emphasised
+from wgpu_backend.nn.tower import Media, Rows, make_media, projector
 
 from .gemma4 import (
     EPS,
-    SECONDS,
     TAPS,
+    Conformer,
     Layer,
     LocalAttention,
-    Near,
     TimeConvolution,
-    require_kernels,
 )
 
 # Constants of the published code, for which files have no keys.
-SEEN = 13  # states that one attends to, itself included
 GROUP_EPS = 1e-3
 REDUCTION = 4  # states of which one is kept
 SOUND = 188  # rows of a sound
@@ -88,15 +82,14 @@ class ThinConvolution(TimeConvolution):
 
 
 @projector("gemma3na")
-class Gemma3nAudio(Tower):
+class Gemma3nAudio(Conformer):
     """A conformer, and a matrix between two norms."""
 
-    modality = "audio"
     placeholder = "<audio_soft_token>"
+    seen = 13
+    shortest = 0.033
 
-    first: Tensor = nn.weight("a.conv1d.0.weight")
     first_norm: CumulativeNorm = nn.weight("a.conv1d.0.norm")
-    second: Tensor = nn.weight("a.conv1d.1.weight")
     second_norm: CumulativeNorm = nn.weight("a.conv1d.1.norm")
     project: nn.Linear = nn.weight("a.pre_encode.out")
     soft_norm: Tensor = nn.weight("mm.a.soft_emb_norm.weight", "width")
@@ -105,27 +98,15 @@ class Gemma3nAudio(Tower):
     tokens: Tensor = nn.weight("mm.a.embedding.weight")
     token_norm: Tensor = nn.weight("mm.a.hard_emb_norm.weight", "width")
 
-    def __init__(self, backend: Backend) -> None:
-        keys = backend.config
-        self.sizes = LayerSizes.from_config(keys, "audio", activation="silu", eps=EPS)
-        self.width = self.sizes.width
-        self.bands = keys.uint("audio.num_mel_bins", 128, at_least=4)
-        self.cols = keys.uint("audio.projection_dim", at_least=1)
-        super().__init__(backend)
-        require_kernels(self, self.first, self.second)
-        self.layers = self.fill_layers(self._layer, self.sizes.count, "a.blk.")
-
-    def _layer(self) -> Layer:
+    def make_layer(self) -> Layer:
+        """Return a layer without weights."""
         attention, convolution = PlainKeyAttention(self.sizes), ThinConvolution(self.width)
         return Layer(self.sizes, attention, convolution, ("ln1", "ln2", "layer_pre_norm"))
 
     def prepare(self, source: NDArray[Any]) -> Media:
         """Make the spectrogram of a sound of at most 30 seconds."""
         frames = log_emphasised(source, self.bands)
-        if len(source) > SECONDS * RATE or not len(frames):
-            raise MediaError(
-                f"audio: {len(source) / RATE:.3f} seconds, the model takes 0.033 to {SECONDS}"
-            )
+        self.require_length(source, frames)
         # The last row is that of <end_of_audio>.
         return make_media({"frames": frames}, ["\n\n<start_of_audio>", Rows(SOUND + 1), "\n\n"])
 
@@ -137,12 +118,8 @@ class Gemma3nAudio(Tower):
             x = x.conv2d(kernel.permute(0, 2, 3, 1), (2, 2), ((0, 2), (1, 1)))
             shares = 1 / np.arange(1, x.shape[1] + 1, dtype=np.float32)[:, None]
             x = norm(x, context.from_numpy(shares)).relu()
-        count = x.shape[1]
-        x = self.project(x.contiguous().reshape(count, -1))
-        near = Near.find(context, count, SEEN, self.width)
-        for layer in self.layers:
-            x = layer(x, near)
-        x = x.rows(context.from_numpy(np.arange(0, count, REDUCTION, dtype=np.int32)))
+        x = self.encode_states(context, x)
+        x = x.rows(context.from_numpy(np.arange(0, x.shape[0], REDUCTION, dtype=np.int32)))
         added = np.full(SOUND + 1 - x.shape[0], self.tokens.shape[0] - 1, np.int32)
         added[-1] = 0
         tokens = self.tokens.rows(context.from_numpy(added)).rms_norm(self.token_norm, eps=EPS)

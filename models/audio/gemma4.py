@@ -8,6 +8,7 @@ and the other half. There is a row for every 40 ms.
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -199,29 +200,26 @@ class Layer(nn.Module):
         return self.last(self.second(self.convolution(x)))
 
 
-def require_kernels(tower: Tower, *kernels: Tensor) -> None:
-    """Raise `ModelError` unless the kernels of the first convolutions are squares of 3."""
-    for number, kernel in enumerate(kernels):
-        if len(kernel.shape) != 4 or kernel.shape[2:] != (3, 3):
-            raise tower.fail(
-                f"tensor a.conv1d.{number}.weight is {kernel.shape}, needs (outputs, inputs, 3, 3)"
-            )
+class Conformer(Tower):
+    """A base class of towers with two convolutions over a spectrogram and a conformer's layers.
 
-
-@projector("gemma4a")
-class Gemma4Audio(Tower):
-    """A conformer, and a matrix."""
+    Attributes
+    ----------
+    seen : int
+        States that a state attends to, itself included.
+    shortest : float
+        Seconds of the shortest sound that has a frame.
+    project : Linear
+        Matrix from the values of all bands after the convolutions to a state.
+    """
 
     modality = "audio"
-    placeholder = "<|audio|>"
+    seen: ClassVar[int] = SEEN
+    shortest: ClassVar[float]
+    project: nn.Linear
 
     first: Tensor = nn.weight("a.conv1d.0.weight")
-    first_norm: Tensor = nn.weight("a.conv1d.0.norm.weight")
     second: Tensor = nn.weight("a.conv1d.1.weight")
-    second_norm: Tensor = nn.weight("a.conv1d.1.norm.weight")
-    project: nn.Linear = nn.weight("a.input_projection")
-    output: nn.Linear = nn.weight("a.pre_encode.out")
-    last: nn.Linear = nn.weight("mm.a.input_projection")
 
     def __init__(self, backend: Backend) -> None:
         keys = backend.config
@@ -230,19 +228,57 @@ class Gemma4Audio(Tower):
         self.bands = keys.uint("audio.num_mel_bins", 128, at_least=4)
         self.cols = keys.uint("audio.projection_dim", at_least=1)
         super().__init__(backend)
-        require_kernels(self, self.first, self.second)
-        self.layers = self.fill_layers(self._layer, self.sizes.count, "a.blk.")
+        for number, kernel in enumerate((self.first, self.second)):
+            if len(kernel.shape) != 4 or kernel.shape[2:] != (3, 3):
+                raise self.fail(
+                    f"tensor a.conv1d.{number}.weight is {kernel.shape}, needs (outputs, inputs, "
+                    "3, 3)"
+                )
+        self.layers = self.fill_layers(self.make_layer, self.sizes.count, "a.blk.")
 
-    def _layer(self) -> Layer:
+    @abstractmethod
+    def make_layer(self) -> Layer:
+        """Return a layer without weights."""
+
+    def require_length(self, source: NDArray[Any], frames: NDArray[np.float32]) -> None:
+        """Raise if a sound is too long, or has no frames in its spectrogram."""
+        if len(source) > SECONDS * RATE or not len(frames):
+            raise MediaError(
+                f"audio: {len(source) / RATE:.3f} seconds, the model takes {self.shortest} to "
+                f"{SECONDS}"
+            )
+
+    def encode_states(self, context: Context, x: Tensor) -> Tensor:
+        """Map what the convolutions made, (1, states, bands, channels), to (states, width)."""
+        count = x.shape[1]
+        x = self.project(x.contiguous().reshape(count, -1))
+        near = Near.find(context, count, self.seen, self.width)
+        for layer in self.layers:
+            x = layer(x, near)
+        return x
+
+
+@projector("gemma4a")
+class Gemma4Audio(Conformer):
+    """A conformer, and a matrix."""
+
+    placeholder = "<|audio|>"
+    shortest = 0.02
+
+    first_norm: Tensor = nn.weight("a.conv1d.0.norm.weight")
+    second_norm: Tensor = nn.weight("a.conv1d.1.norm.weight")
+    project: nn.Linear = nn.weight("a.input_projection")
+    output: nn.Linear = nn.weight("a.pre_encode.out")
+    last: nn.Linear = nn.weight("mm.a.input_projection")
+
+    def make_layer(self) -> Layer:
+        """Return a layer without weights."""
         return Layer(self.sizes, LocalAttention(self.sizes), TimeConvolution(self.width))
 
     def prepare(self, source: NDArray[Any]) -> Media:
         """Make the spectrogram of a sound of at most 30 seconds."""
         frames = log_magnitudes(source, self.bands)
-        if len(source) > SECONDS * RATE or not len(frames):
-            raise MediaError(
-                f"audio: {len(source) / RATE:.2f} seconds, the model takes 0.02 to {SECONDS}"
-            )
+        self.require_length(source, frames)
         rows = Rows(-(-len(frames) // 4))
         return make_media({"frames": frames}, ["<|audio>", rows, "<audio|>"])
 
@@ -252,9 +288,5 @@ class Gemma4Audio(Tower):
         for kernel, norm in ((self.first, self.first_norm), (self.second, self.second_norm)):
             x = x.conv2d(kernel.permute(0, 2, 3, 1), (2, 2), (1, 1))
             x = x.layer_norm(norm, None, eps=EPS).relu()
-        count = x.shape[1]
-        x = self.project(x.contiguous().reshape(count, -1))
-        near = Near.find(context, count, SEEN, self.width)
-        for layer in self.layers:
-            x = layer(x, near)
+        x = self.encode_states(context, x)
         return self.last(self.output(x).rms_norm(None, eps=EPS))
