@@ -324,6 +324,52 @@ def test_a_remote_tokenizer_as_vllm_has_it(client, tokenizer):
     assert asked(client, "/detokenize", tokens=ids)["prompt"].endswith("a fox")
 
 
+@pytest.mark.parametrize(
+    "more",
+    [
+        {},
+        {"with_pieces": True},
+        {"chat_template_kwargs": {"enable_thinking": True}},
+        {"tools": True},
+    ],
+    ids=str,
+)
+def test_tokens_of_a_conversation(client, more):
+    """As vLLM and llama-server have them; agents count a prompt before they send it."""
+    said = [{"role": "system", "content": "Be kind"}, {"role": "user", "content": "Hi <|after|>"}]
+    parameters = {"type": "object", "properties": {"city": {"type": "string"}}}
+    tool = {"type": "function", "function": {"name": "weather", "parameters": parameters}}
+    body = {"model": "actor", "messages": said, **more}
+    body |= {"tools": [tool]} if "tools" in more else {}
+    found = asked(client, "/tokenize", **body)
+    body.pop("with_pieces", None)
+    used = asked(client, "/v1/chat/completions", **body, max_tokens=1)["usage"]
+    assert found["count"] == len(found["tokens"]) == used["prompt_tokens"]
+    assert found["max_model_len"] > 0
+    text = asked(client, "/apply-template", **body)["prompt"]
+    pieces = [each["piece"] if isinstance(each, dict) else each for each in found["tokens"]]
+    if "with_pieces" in more:
+        assert "".join(pieces) == text
+    else:
+        assert asked(client, "/detokenize", model="actor", tokens=pieces)["content"] == text
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ({"content": "a"}, "content or prompt is there as well, needs one of them"),
+        ({"prompt": "a"}, "content or prompt is there as well, needs one of them"),
+        ({"add_generation_prompt": False}, "add_generation_prompt: false, needs true"),
+        ({"messages": []}, "messages: needs at least one"),
+    ],
+)
+def test_tokens_of_a_conversation_are_of_one_whole_prompt(client, more, message):
+    said = [{"role": "user", "content": "Hi"}]
+    found = client.post("/tokenize", json={"model": "actor", "messages": said, **more})
+    assert found.status_code == 400
+    assert message in found.text
+
+
 def test_templates_and_vectors(client):
     said = [{"role": "user", "content": "Hi"}]
     prompt = asked(client, "/apply-template", messages=said)["prompt"]

@@ -251,8 +251,13 @@ async def begin_completions(
 
 async def count_prompt(loaded: Loaded, request: CompletionRequest) -> int:
     """Return how many tokens the prompt of a request has; raises like `Completion`."""
+    return len(await tokenize_conversation(loaded, request))
+
+
+async def tokenize_conversation(loaded: Loaded, request: CompletionRequest) -> list[int]:
+    """Return the tokens of the prompt of a request; raises like `Completion`."""
     request = await fetch_remote_parts(loaded, request)
-    return len(await run_in_threadpool(tokenize_prompt, loaded, request))
+    return await run_in_threadpool(tokenize_prompt, loaded, request)
 
 
 def _cancel_abandoned(task: asyncio.Future[Completion]) -> None:

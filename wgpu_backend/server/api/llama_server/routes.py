@@ -18,10 +18,11 @@ from wgpu_backend.server.api.openai.messages import get_begun_answer
 from wgpu_backend.server.api.openai.schema import CHAT, make_chat_request
 from wgpu_backend.server.core import schema
 from wgpu_backend.server.core.body import Fields
+from wgpu_backend.server.core.completion import tokenize_conversation
 from wgpu_backend.server.core.defaults import find_closing_tag, make_template_variables
 from wgpu_backend.server.core.endpoint import Endpoint
 from wgpu_backend.server.core.model_pool import Loaded
-from wgpu_backend.server.core.request import RequestError
+from wgpu_backend.server.core.request import CompletionRequest, RequestError
 from wgpu_backend.server.core.schema import Field
 from wgpu_backend.server.core.state import State
 from wgpu_backend.text.tokenizer import Tokenizer
@@ -32,6 +33,10 @@ _TOKENIZE = {
     "model": schema.MODEL_OR_OWN,
     "content": Field((str, list), "a text, or a list of texts and tokens"),
     "prompt": Field((str,), "vLLM's name for content; special tokens are added by default"),
+    "messages": Field((list,), "a conversation, whose prompt is tokenized, in place of content"),
+    "tools": schema.TOOLS,
+    "chat_template_kwargs": CHAT["chat_template_kwargs"],
+    "add_generation_prompt": Field((bool,), "of messages; false is refused"),
     "add_special": Field((bool,), "add the tokens that begin and end a text"),
     "add_special_tokens": Field((bool,), "vLLM's name for add_special"),
     "parse_special": Field((bool,), "parse control tokens in the text; default true"),
@@ -51,9 +56,14 @@ def endpoints(state: State) -> list[Endpoint]:
 
     async def tokenize(_: Request, fields: Fields) -> Response:
         async with state.using(state.get_model_name(fields), "any") as loaded:
-            found = await run_in_threadpool(tokenize_fields, fields, loaded)
+            if fields.get("messages", list) is None:
+                ids = await run_in_threadpool(tokenize_fields, fields, loaded)
+            else:
+                ids = await tokenize_conversation(loaded, _read_conversation(fields))
+            found = await run_in_threadpool(_format_tokens, fields, loaded, ids)
             room = loaded.model.num_ctx
-        of_vllm = {} if fields.get("prompt", str) is None else {"max_model_len": room}
+        names = ("prompt", "messages")
+        of_vllm = {"max_model_len": room} if any(map(fields.has, names)) else {}
         return JSONResponse({"tokens": found, "count": len(found), **of_vllm})
 
     async def detokenize(_: Request, fields: Fields) -> Response:
@@ -108,8 +118,19 @@ def endpoints(state: State) -> list[Endpoint]:
     ]
 
 
-def tokenize_fields(fields: Fields, loaded: Loaded) -> list[Any]:
-    """Return the tokens of a text, with the bytes of each token on request.
+def _read_conversation(fields: Fields) -> CompletionRequest:
+    """Build the request whose prompt is tokenized, of vLLM's and llama-server's fields."""
+    if fields.has("content") or fields.has("prompt"):
+        raise RequestError(400, "messages: content or prompt is there as well, needs one of them")
+    if not fields.switch("add_generation_prompt", default=True):
+        raise RequestError(
+            400, "add_generation_prompt: false, needs true; /apply-template takes false"
+        )
+    return make_chat_request(fields)
+
+
+def tokenize_fields(fields: Fields, loaded: Loaded) -> list[int]:
+    """Return the tokens of a text.
 
     Raises
     ------
@@ -123,7 +144,7 @@ def tokenize_fields(fields: Fields, loaded: Loaded) -> list[Any]:
     size = sum(len(each) if isinstance(each, str) else 1 for each in items)
     if size > _MOST:
         raise RequestError(400, f"content: {size} characters, needs at most {_MOST}")
-    ids = tokenize_mixed(
+    return tokenize_mixed(
         items,
         tokenizer,
         add_special=fields.switch(
@@ -131,6 +152,11 @@ def tokenize_fields(fields: Fields, loaded: Loaded) -> list[Any]:
         ),
         parse_special=fields.switch("parse_special", default=True),
     )
+
+
+def _format_tokens(fields: Fields, loaded: Loaded, ids: list[int]) -> list[Any]:
+    """Return tokens, with the bytes of each on request."""
+    tokenizer = loaded.model.tokenizer
     if not fields.switch("with_pieces", default=False):
         return cast("list[Any]", ids)
     return [{"id": token, "piece": _format_piece(tokenizer.token_bytes(token))} for token in ids]
