@@ -135,6 +135,33 @@ def test_a_model_may_call_a_tool_in_place_of_the_format(client):
     assert fits(posted(client, "/v1/chat/completions", **chat)["choices"][0]["message"]["content"])
 
 
+OBJECT = {"type": "json_schema", "schema": SCHEMA}
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        {"output_config": {"format": OBJECT}},
+        {"output_format": OBJECT},
+        {"output_format": OBJECT, "output_config": {"format": OBJECT}},
+        {"output_format": None, "output_config": {"format": OBJECT, "effort": "low"}},
+    ],
+    ids=lambda form: "+".join(form),
+)
+def test_a_format_of_a_message_has_two_names(client, form):
+    """Clients of Anthropic's first version of it (Inspect AI) send the older one."""
+    asked = {"model": "tale", "messages": [USER], "max_tokens": 200, "temperature": 0}
+    assert fits(posted(client, "/v1/messages", **asked, **form)["content"][0]["text"])
+
+
+def test_two_formats_of_a_message_are_refused(client):
+    form = {"output_format": {"type": "json_object"}, "output_config": {"format": OBJECT}}
+    asked = {"model": "tale", "messages": [USER], "max_tokens": 9, **form}
+    found = client.post("/v1/messages", json=asked)
+    assert found.status_code == 400
+    assert "output_config.format, output_format: 2 formats, needs one" in found.text
+
+
 def test_llama_servers_grammar_and_schema(client):
     asked = {"model": "tale", "prompt": "A fox", "seed": 3, "n_predict": 200}
     told = posted(client, "/completion", **asked, grammar='root ::= ("yes" | "no") " indeed"')

@@ -30,6 +30,7 @@ from wgpu_backend.server.core.structured_output import (
     response_grammar,
     select_client_tools,
 )
+from wgpu_backend.text.grammar import Grammar
 from wgpu_backend.text.output_parsers import Content, Part, Thinking
 
 _COUNTED = {
@@ -45,7 +46,8 @@ _COUNTED = {
     "tools": schema.TOOLS,
     "tool_choice": Field((dict,), "type: auto, any, none, or tool with its name"),
     "thinking": Field((dict,), "type: enabled, adaptive or disabled"),
-    "output_config": Field((dict,), "effort of thinking"),
+    "output_config": Field((dict,), "effort of thinking, format of the answer"),
+    "output_format": Field((dict,), "the older name of output_config.format"),
 }  # fmt: skip
 _MESSAGES = {
     **_COUNTED,
@@ -112,7 +114,7 @@ def _make_request(fields: Fields) -> CompletionRequest:
         usual=USUAL,
         tools=tools,
         must_call=must_call,
-        grammar=response_grammar(output.get("format", dict), "output_config.format"),
+        grammar=_read_format(fields, output),
         think=think,
         optional_think="thinking",
         one_call=choice.switch("disable_parallel_tool_use", default=False),
@@ -137,6 +139,16 @@ def _convert_tool(tool: Mapping[str, Any]) -> dict[str, Any]:
         "parameters": fields.get("input_schema", dict) or {"type": "object", "properties": {}},
     }
     return {"type": "function", "function": function}
+
+
+def _read_format(fields: Fields, output: Fields) -> Grammar | None:
+    """Return the grammar of the answer's format, which clients may send by both of its names."""
+    given = output.get("format", dict), fields.get("output_format", dict)
+    if all(given) and given[0] != given[1]:
+        raise RequestError(400, "output_config.format, output_format: 2 formats, needs one")
+    return response_grammar(given[0], "output_config.format") or response_grammar(
+        given[1], "output_format"
+    )
 
 
 def _read_thinking(fields: Fields) -> tuple[bool | str | None, bool]:
