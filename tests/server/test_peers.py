@@ -206,6 +206,7 @@ def test_thinking_is_switched_on(client, path):
         ({"guided_choice": ["a", 5]}, "guided_choice: needs a list of texts"),
         ({"guided_json": "{"}, "guided_json: "),
         ({"structured_outputs": {"structural_tag": "x"}}, "structural_tag is refused"),
+        ({"prompt_logprobs": 1}, "prompt_logprobs is refused: needs echo with logprobs"),
         ({"stop_token_ids": ["a"]}, "stop_token_ids: 'a', needs whole numbers"),
         ({"stop_token_ids": [True]}, "stop_token_ids: 'True', needs whole numbers"),
         ({"min_tokens": -1}, "min_tokens: -1, needs at least 0"),

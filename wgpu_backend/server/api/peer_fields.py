@@ -36,6 +36,9 @@ FORM: Mapping[str, Field] = {
         "guided_decoding_backend", "guided_whitespace_pattern", "spaces_between_special_tokens",
         "priority", "request_id", "cache_salt", "cache_prompt",
     ),
+    **schema.refuse_fields(
+        "needs echo with logprobs on /v1/completions in its place", "prompt_logprobs"
+    ),
     "grammar": _STRUCTURED["grammar"],
     "json_schema": _STRUCTURED["json"],
     "guided_json": _STRUCTURED["json"],
