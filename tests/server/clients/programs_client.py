@@ -24,6 +24,7 @@ base_url = "{url}/v1"
 wire_api = "responses"
 """
 PI = {"baseUrl": url(), "api": "anthropic-messages", "apiKey": "none", "models": [{"id": "claude"}]}
+CALLER = PI["models"][0]["id"]  # a model that calls a shell once, and then speaks
 CONTINUE = """
 name: here
 version: 1.0.0
@@ -132,6 +133,27 @@ def pi(home):
         assert said.strip() == "It is cold."
 
 
+def opencode(home):
+    model = {CALLER: {"name": CALLER, "limit": {"context": 30000, "output": 500}}}
+    given = {"npm": "@ai-sdk/openai-compatible", "models": model}
+    given["options"] = {"baseURL": f"{url()}/v1", "apiKey": "none"}
+    here = {"autoupdate": False, "share": "disabled", "provider": {"here": given}}
+    (home / "opencode.json").write_text(json.dumps({**here, "small_model": f"here/{CALLER}"}))
+    fixed = {"OPENCODE_DISABLE_AUTOUPDATE": "1", "OPENCODE_DISABLE_MODELS_FETCH": "1"}
+    fixed["PWD"] = str(home)  # where it looks for its settings
+    asked = ("--model", f"here/{CALLER}", "--format", "json", "Say hello")
+    said = run("opencode", "run", *asked, home=home, **fixed)
+    assert "It is cold." in said
+    assert "seen" in said
+
+
+def qwen(home):
+    """The command of qwen-code."""
+    keys = {"OPENAI_BASE_URL": f"{url()}/v1", "OPENAI_API_KEY": "none", "OPENAI_MODEL": CALLER}
+    said = run("qwen", "--auth-type", "openai", "-y", "-p", "Say hello", home=home, **keys)
+    assert "It is cold." in said
+
+
 def llm(home):
     (home / "extra-openai-models.yaml").write_text(LLM.format(url=url()))
     (home / "keys.json").write_text('{"k": "none"}')
@@ -181,6 +203,10 @@ def _installed():
             yield feature
 
 
+def _is_installed(feature):
+    return shutil.which(feature.__name__, path=_path())
+
+
 def _in_own_home(feature):
     def wrapped():
         with TemporaryDirectory() as folder:
@@ -191,4 +217,5 @@ def _in_own_home(feature):
 
 
 if __name__ == "__main__":
-    try_all(map(_in_own_home, _installed()))
+    features = [*_installed(), *filter(_is_installed, (opencode, qwen))]
+    try_all(map(_in_own_home, features))

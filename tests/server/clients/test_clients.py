@@ -47,6 +47,8 @@ PACKAGES = {
     "frameworks_client.py": "pydantic_ai, instructor",
     "kits_client.py": "agno, any_llm, agent_framework.openai",
     "haystack_client.py": "haystack, haystack_integrations.components.generators.ollama",
+    "strands_client.py": "strands, ollama, anthropic",
+    "inspect_client.py": "inspect_ai, anthropic",
     "programs_client.py": "json",
     "ollama_client.mjs": "ollama",
     "openai_client.mjs": "openai",
