@@ -19,12 +19,13 @@ import argparse
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
@@ -100,15 +101,7 @@ class Report:
             self.left_out.append(f"{what}: no time was left")
             return None
         try:
-            done = subprocess.run(
-                command,
-                cwd=ROOT,
-                env={**os.environ, **more},
-                capture_output=True,
-                text=True,
-                timeout=seconds,
-                check=False,
-            )
+            done = run_command(command, more, seconds)
         except subprocess.TimeoutExpired:
             self.left_out.append(f"{what}: not done after {seconds:.0f} s")
             return None
@@ -119,6 +112,41 @@ class Report:
             lines = (done.stderr or done.stdout).strip().splitlines() or ["no message"]
             self.left_out.append(f"{what}: ended with {done.returncode}, {lines[-1][:200]}")
         return done
+
+
+def run_command(
+    command: Sequence[str], more: Mapping[str, str], seconds: float
+) -> subprocess.CompletedProcess[str]:
+    """Run a command; end it and all processes it started when time is up.
+
+    Raises
+    ------
+    TimeoutExpired
+        It took longer than `seconds`.
+    OSError
+        It cannot be started.
+    """
+    own_group = os.name == "posix"
+    with subprocess.Popen(
+        command,
+        cwd=ROOT,
+        env={**os.environ, **more},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=own_group,
+    ) as process:
+        try:
+            out, err = process.communicate(timeout=seconds)
+        except BaseException:
+            # Workers of tests hold the pipes: waiting for those would take as long as they do.
+            if own_group:
+                with suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+            process.kill()
+            raise
+    return subprocess.CompletedProcess(command, process.returncode, out, err)
 
 
 def random_gguf(path: Path, sizes: Sizes, format: str) -> Path:
@@ -146,7 +174,7 @@ def _aligned(weight: Weight) -> int:
 
 def _piece(rng: np.random.Generator, name: str) -> bytes:
     """Draw values of a model's size, and write them in a format."""
-    values = rng.standard_normal((PIECE // 256, 256), "f4") / 64
+    values = rng.standard_normal((PIECE // 256, 256), np.float32) / np.float32(64)
     if name in ("f32", "f16"):
         return values.astype(name.replace("f32", "f4").replace("f16", "f2")).tobytes()
     return quantize_rows(values, named(name))
@@ -165,6 +193,18 @@ def engines() -> dict[str, tuple[Sequence[str], dict[str, str]]]:
         found["llama.cpp, KHR"] = [peer, "-o", "json"], {"GGML_VK_DISABLE_COOPMAT2": "1"}
         found["llama.cpp"] = [peer, "-o", "json"], {}
     return found
+
+
+def missing() -> list[str]:
+    """Return a line for each engine that this machine lacks."""
+    lines: list[str] = []
+    if not find_spec("wgpudawn"):
+        lines.append('dawn: wgpudawn is not installed, needs pip install -e ".[dawn]"')
+    if not shutil.which("llama-bench"):
+        lines.append("llama.cpp: llama-bench is not on the path, Debian has it in llama.cpp")
+    if not find_spec("pytest") or not find_spec("xdist"):
+        lines.append('tests: pytest or xdist is not installed, needs pip install -e ".[dev]"')
+    return lines
 
 
 def measured(report: Report, options: argparse.Namespace, folder: Path) -> Iterator[Row]:
@@ -312,6 +352,7 @@ def main(words: Sequence[str] | None = None) -> int:
     """Test, measure and write the page; return 1 if nothing was measured."""
     options = arguments(words)
     report = Report(time.monotonic() + options.seconds)
+    report.left_out += missing()
     done = report.run("devices", [sys.executable, "-m", "wgpu_backend", "devices"], {})
     report.devices = done.stdout if done is not None else ""
     if not options.no_tests:

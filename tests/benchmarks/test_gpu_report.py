@@ -1,7 +1,9 @@
 """The report of a machine with a GPU: its models, its page, and the time that it keeps to."""
 
 import json
+import os
 import subprocess
+import sys
 import time
 
 import gguf
@@ -20,7 +22,7 @@ def engines(monkeypatch):
     monkeypatch.setattr(gpu_report, "engines", lambda: found)
 
 
-def answers(command, **_):
+def answers(command, *_):
     """What the commands print."""
     if command[0] == "llama-bench":
         found = [
@@ -48,7 +50,7 @@ def test_weights_are_random_and_where_the_header_says(tmp_path, format):
 
 @pytest.mark.usefixtures("engines")
 def test_every_model_is_measured_by_every_engine(monkeypatch, tmp_path, capsys):
-    monkeypatch.setattr(gpu_report.subprocess, "run", answers)
+    monkeypatch.setattr(gpu_report, "run_command", answers)
     words = ["a-card", "--sizes", "tiny,tiny:f16", "--prompts", "16", "--tokens", "4"]
     assert gpu_report.main([*words, "--out", str(tmp_path), "--no-tests"]) == 0
     page = (tmp_path / "a-card.md").read_text("utf-8")
@@ -60,17 +62,37 @@ def test_every_model_is_measured_by_every_engine(monkeypatch, tmp_path, capsys):
 
 @pytest.mark.usefixtures("engines")
 def test_what_fails_or_does_not_fit_is_listed(monkeypatch, tmp_path):
-    def fails(command, **_):
+    def fails(command, *_):
         if command[0] == "ours":
             raise subprocess.TimeoutExpired(command, 1)
         return subprocess.CompletedProcess(command, 1, "", "no such device\n")
 
-    monkeypatch.setattr(gpu_report.subprocess, "run", fails)
+    monkeypatch.setattr(gpu_report, "run_command", fails)
     words = ["card", "--sizes", "tiny", "--out", str(tmp_path), "--no-tests"]
     assert gpu_report.main(words) == 1
     page = (tmp_path / "card.md").read_text("utf-8")
     assert "- tiny q4_0 by wgpu: not done after" in page
     assert "- tiny q4_0 by llama.cpp, KHR: ended with 1, no such device" in page
+
+
+def test_engines_that_are_not_there_have_a_reason(monkeypatch, tmp_path):
+    monkeypatch.setattr(gpu_report.shutil, "which", lambda _: None)
+    monkeypatch.setattr(gpu_report, "find_spec", lambda _: None)
+    assert [line.split(":")[0] for line in gpu_report.missing()] == ["dawn", "llama.cpp", "tests"]
+    monkeypatch.setattr(gpu_report, "run_command", answers)
+    gpu_report.main(["card", "--sizes", "tiny", "--out", str(tmp_path), "--no-tests"])
+    page = (tmp_path / "card.md").read_text("utf-8")
+    assert "- llama.cpp: llama-bench is not on the path" in page
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs groups of processes")
+def test_processes_of_a_command_end_with_it():
+    # The second process holds the pipe of the first.
+    command = [sys.executable, "-c", "import subprocess; subprocess.run(['sleep', '30'])"]
+    report, start = Report(time.monotonic() + 6), time.monotonic()
+    assert report.run("a test", command, {}, 5.5) is None
+    assert time.monotonic() - start < 20
+    assert report.left_out == ["a test: not done after 6 s"]
 
 
 def test_nothing_begins_when_time_is_up():
@@ -93,14 +115,14 @@ def test_wrong_arguments_are_refused(words, capsys):
 
 @pytest.mark.usefixtures("engines")
 def test_each_file_of_tests_has_its_line_and_time(monkeypatch, tmp_path):
-    def tests(command, **_):
+    def tests(command, *_):
         if "pytest" not in command:
             return answers(command)
         if command[-1].endswith("test_matrix.py"):
             raise subprocess.TimeoutExpired(command, 1)
         return subprocess.CompletedProcess(command, 0, "....\n7 passed in 2.00s\n", "")
 
-    monkeypatch.setattr(gpu_report.subprocess, "run", tests)
+    monkeypatch.setattr(gpu_report, "run_command", tests)
     words = ["card", "--sizes", "tiny", "--out", str(tmp_path)]
     assert gpu_report.main(words) == 0
     page = (tmp_path / "card.md").read_text("utf-8")
@@ -110,10 +132,10 @@ def test_each_file_of_tests_has_its_line_and_time(monkeypatch, tmp_path):
 
 @pytest.mark.usefixtures("engines")
 def test_output_without_a_list_is_noted(monkeypatch, tmp_path):
-    def remarks(command, **_):
+    def remarks(command, *_):
         return subprocess.CompletedProcess(command, 0, "only a remark\n", "")
 
-    monkeypatch.setattr(gpu_report.subprocess, "run", remarks)
+    monkeypatch.setattr(gpu_report, "run_command", remarks)
     words = ["card", "--sizes", "tiny", "--out", str(tmp_path), "--no-tests"]
     assert gpu_report.main(words) == 1
     page = (tmp_path / "card.md").read_text("utf-8")
