@@ -419,3 +419,53 @@ def test_no_such_second_device():
     for name in ("cpu#0", "cpu#x", "cpu#"):
         with pytest.raises(DeviceError, match="no such device"):
             Devices().find(name)
+
+
+class Elsewhere:
+    """A device of another node, which keeps what is dropped until it closes."""
+
+    lost = None
+
+    def __init__(self):
+        self._inner, self.dropped = NumpyExecutor(), []
+
+    def __getattr__(self, name):
+        return getattr(self._inner, name)
+
+    def reopen(self):
+        """Do nothing."""
+
+    def drop(self, handle):
+        self.dropped.append(handle)
+
+
+class WithBuffers:
+    """A device of this process that has buffers."""
+
+    def __init__(self):
+        self._inner, self.dropped = NumpyExecutor(), []
+
+    def __getattr__(self, name):
+        return getattr(self._inner, name)
+
+    def drop(self, handle):
+        self.dropped.append(handle)
+
+
+@pytest.mark.parametrize("first", [Elsewhere, NumpyExecutor, WithBuffers])
+def test_buffers_are_dropped_by_a_device_of_this_process(first):
+    """A stage on another node may come before the device that has them."""
+    children = [first(), WithBuffers()]
+    executor = PlacedExecutor(children, placement(2, 2))
+    executor.drop(("a part",))
+    executor.drop(np.zeros(3))
+    wanted = [[("a part",)], []] if first is WithBuffers else [[], [("a part",)]]
+    assert [getattr(child, "dropped", []) for child in children] == wanted
+    executor.close()
+
+
+def test_without_such_a_device_there_is_nothing_to_drop():
+    executor = PlacedExecutor([Elsewhere(), NumpyExecutor()], placement(2, 2))
+    executor.drop(("a part",))
+    assert executor.children[0].dropped == []
+    executor.close()

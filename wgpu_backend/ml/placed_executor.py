@@ -113,6 +113,9 @@ class PlacedExecutor:
             )
         self.children = tuple(children)
         self._remote = [child for child in children if isinstance(child, Reopenable)]
+        # An executor of this process that has buffers. Those of another node stay there.
+        local = (child for child in children if child not in self._remote)
+        self._with_buffers = next((c for c in local if not isinstance(c, NumpyExecutor)), None)
         self.placement = placement
         self.tied = tied
         self.todo = Schedule(len(children))
@@ -270,8 +273,8 @@ class PlacedExecutor:
     def drop(self, handle: Any) -> None:  # noqa: ANN401
         """Release the bytes of a storage that was collected; never waits."""
         # Arrays of NumPy are freed with their last reference; buffers know their device.
-        if isinstance(handle, tuple):
-            next(c for c in self.children if not isinstance(c, NumpyExecutor)).drop(handle)
+        if isinstance(handle, tuple) and self._with_buffers is not None:
+            self._with_buffers.drop(handle)
 
     def cached_nbytes(self, keep: int | None = None) -> int:
         """Return the released bytes kept for reuse, after reducing them to `keep`."""
