@@ -2,7 +2,6 @@
 
 import asyncio
 import base64
-import gc
 import json
 import os
 import wave
@@ -37,14 +36,19 @@ def sound(tmp_path_factory) -> bytes:
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory, sound):
-    """A server with the model, and what the model says here."""
+    """A server with the model, what the model says here, and the server's queue."""
     root = tmp_path_factory.mktemp("store")
     path = root / "whisper.gguf"
     create_file(path, whisper.make_folder(root / "folder"))
-    with client_of(root) as client:
+    queues, start = [], SpeechQueue.__init__
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(SpeechQueue, "__init__", lambda q, *a: queues.append(q) or start(q, *a))
+        opened = client_of(root)
+    with opened as client:
         create(Store(root), ModelName.parse("whisper"), Modelfile(str(path), {}, system=""), root)
         with speech.load(path, device="cpu") as model:
-            yield client, model.transcribe(sound, Options(language="en", temperatures=(0.1,)))
+            said = model.transcribe(sound, Options(language="en", temperatures=(0.1,)))
+            yield client, said, queues[0]
 
 
 def post(client, data, sound, path=HEAR):
@@ -52,7 +56,7 @@ def post(client, data, sound, path=HEAR):
 
 
 def test_formats(made, sound):
-    client, here = made
+    client, here, _ = made
     answer = post(client, ASKED, sound)
     assert answer.status_code == 200, answer.text
     assert answer.json() == {"text": here.text, "usage": {"type": "duration", "seconds": 1}}
@@ -65,7 +69,7 @@ def test_formats(made, sound):
 
 
 def test_json_with_base64_and_the_language_is_detected(made, sound):
-    client, _ = made
+    client, _, _ = made
     url = "data:audio/wav;base64," + base64.b64encode(sound).decode()
     body = {"model": "whisper", "file": url, "response_format": "verbose_json"}
     body |= {"seed": 3, "temperature": 0.5}
@@ -76,7 +80,7 @@ def test_json_with_base64_and_the_language_is_detected(made, sound):
 
 
 def test_a_stream_has_an_event_for_each_segment(made, sound):
-    client, here = made
+    client, here, _ = made
     answer = post(client, {**ASKED, "stream": "true"}, sound)
     assert answer.headers["content-type"].startswith("text/event-stream")
     events = [json.loads(e.removeprefix("data: ")) for e in answer.text.split("\n\n") if e]
@@ -126,9 +130,8 @@ def test_no_file_or_no_base64(made):
 
 @pytest.mark.slow
 def test_a_process_that_dies_is_started_again(made, sound):
-    client, here = made
+    client, here, queue = made
     assert post(client, ASKED, sound).status_code == 200
-    queue = find_queue(client)
     before = queue.pid
     os.kill(before, 9)
     for _ in range(3):
@@ -137,10 +140,6 @@ def test_a_process_that_dies_is_started_again(made, sound):
             break
     assert answer.json()["text"] == here.text
     assert queue.pid != before
-
-
-def find_queue(client):
-    return next(q for q in gc.get_objects() if isinstance(q, SpeechQueue) and q.pid is not None)
 
 
 @pytest.mark.slow
@@ -170,7 +169,7 @@ def test_who_leaves_ends_the_work(tmp_path, sound):
 
 
 def test_other_routes_know_the_model(made):
-    client, _ = made
+    client, _, _ = made
     shown = client.post("/api/show", json={"model": "whisper"})
     assert shown.status_code == 200, shown.text
     assert shown.json()["capabilities"] == ["transcription"]

@@ -1,8 +1,9 @@
 """Imported by a worker that is to lose devices: all at `SIGUSR1`, second ones at `SIGUSR2`."""
 
-import gc
 import signal
 import threading
+from functools import wraps
+from weakref import WeakSet
 
 import wgpu_backend as wb
 from wgpu_backend.device.device import Device
@@ -16,9 +17,24 @@ class Lost(wb.Decoder):
         raise NotImplementedError
 
 
+# The collector's list has them, too, but reading it refers to tuples that other threads are making,
+# where CPython then fails with a SystemError.
+opened: WeakSet[Device] = WeakSet()
+open_device = Device.__init__
+
+
+@wraps(open_device)
+def note(self: Device, *args: object, **options: object) -> None:
+    open_device(self, *args, **options)
+    opened.add(self)
+
+
+Device.__init__ = note
+
+
 def lose(named: str = "") -> None:
-    for each in gc.get_objects():
-        if isinstance(each, Device) and named in each.info.id:
+    for each in list(opened):
+        if named in each.info.id:
             each.lose_for_test()
 
 
