@@ -1,9 +1,10 @@
-"""DeepSeek V2, V3 and OCR, GLM 4.7 Flash, Youtu, Kimi K2, Mistral Small 4, GigaChat 3.
+"""DeepSeek MoE, V2, V3 and OCR, GLM 4.7 Flash, Youtu, Kimi K2, Mistral Small 4, GigaChat 3.
 
-DeepSeek-AI 2024, "DeepSeek-V2", §2, and "DeepSeek-V3 Technical Report", §2.1: latent attention, and
-experts, some of them shared, after a few dense layers. V2 weighs experts by a softmax; V3 uses a
-sigmoid, a bias for the choice, and groups of experts. Mistral scales queries by their position. The
-language model of DeepSeek-OCR has V2's experts and plain attention.
+Dai et al. 2024, "DeepSeekMoE", §3: many small experts, some of them shared, after a first dense
+layer. DeepSeek-AI 2024, "DeepSeek-V2", §2, and "DeepSeek-V3 Technical Report", §2.1: latent
+attention. V2 weighs experts by a softmax; V3 uses a sigmoid, a bias for the choice, and groups of
+experts. Mistral scales queries by their position. The language model of DeepSeek-OCR has V2's
+experts and plain attention.
 """
 
 from __future__ import annotations
@@ -15,6 +16,20 @@ from typing import Any
 from wgpu_backend import nn
 from wgpu_backend.nn.decoder import Decoder
 from wgpu_backend.nn.model import architecture
+
+
+@architecture("deepseek")
+class DeepSeek(Decoder):
+    """DeepSeek MoE 16B, with Llama's attention."""
+
+    rope_interleaved = True
+
+    def layer(self, config: nn.LayerConfig) -> nn.DecoderLayer:
+        """Build Llama's layer, with experts after the first layers."""
+        attention = nn.SelfAttention(config, self.rope)
+        routing = nn.Routing.from_config(config, normalised=False)
+        mlp = nn.MLP(config) if config.precedes_experts else nn.Experts(config, routing=routing)
+        return nn.Layer(config, attention, mlp)
 
 
 @architecture("deepseek2")

@@ -1,5 +1,6 @@
-"""EXAONE 4, K-EXAONE.
+"""EXAONE 3 to 4, K-EXAONE; openPangu Embedded.
 
+LG AI Research 2024, "EXAONE 3.0 7.8B", §2: Llama's layers, with RoPE of a head's halves.
 LG AI Research 2025, "EXAONE 4.0", §2.1: norms after attention and feed-forward instead of before,
 and of every query and key head. The larger model has a window in three of four layers, and no
 positions in the fourth. LG AI Research 2026, "K-EXAONE", §2: pre-norm layers again, and experts.
@@ -10,6 +11,15 @@ from __future__ import annotations
 from wgpu_backend import nn
 from wgpu_backend.nn.decoder import Decoder
 from wgpu_backend.nn.model import architecture
+
+
+@architecture("exaone", "pangu-embedded")
+class Exaone(Decoder):
+    """EXAONE 3 and 3.5; openPangu Embedded, which adds biases to the attention's products."""
+
+    def layer(self, config: nn.LayerConfig) -> nn.DecoderLayer:
+        """Build Llama's layer."""
+        return nn.Layer(config, nn.SelfAttention(config, self.rope), nn.MLP(config))
 
 
 @architecture("exaone4")

@@ -1,4 +1,4 @@
-"""Llama 1 to 3, Mistral, Mixtral, TinyLlama, Vicuna, InternLM 2, SmolLM 1 to 3, Seed-OSS, AFM.
+"""Llama 1 to 3, Mistral, Mixtral, InternLM 2, XVERSE, Orion, Maincoder, SmolLM, Seed-OSS, AFM.
 
 Touvron et al. 2023, "LLaMA: Open and Efficient Foundation Language Models", §2.2: pre-norm blocks
 with RMSNorm, SwiGLU and rotary embeddings; grouped-query attention as in Ainslie et al. 2023. Jiang
@@ -15,7 +15,7 @@ from wgpu_backend.nn.decoder import Decoder
 from wgpu_backend.nn.model import architecture
 
 
-@architecture("llama", "internlm2")
+@architecture("llama", "internlm2", "xverse")
 class Llama(Decoder):
     """Llama, with experts and norms of queries and keys where the file has them."""
 
@@ -86,3 +86,23 @@ class SeedOss(Decoder):
         before = ("attn_norm", "post_attention_norm")
         attention = nn.SelfAttention(config, self.rope)
         return nn.Layer(config, attention, nn.MLP(config), before=before)
+
+
+@architecture("maincoder")
+class Maincoder(Llama):
+    """Maincoder 1B (Maincode 2025, model card): norms of queries and keys after their rotation."""
+
+    def attention(self, config: nn.LayerConfig) -> nn.SelfAttention:
+        """Build Llama's attention, with norms after RoPE."""
+        return nn.SelfAttention(config, self.rope, qk_norm="head", norm_after_rope=True)
+
+
+@architecture("orion")
+class Orion(Decoder):
+    """Orion 14B (OrionStar 2024, "Orion-14B", §3.1): layer norms, and RoPE of a head's halves."""
+
+    norm = nn.LayerNorm
+
+    def layer(self, config: nn.LayerConfig) -> nn.Layer:
+        """Build Llama's layer with layer norms."""
+        return nn.Layer(config, nn.SelfAttention(config, self.rope), nn.MLP(config))

@@ -143,6 +143,148 @@ def embeddinggemma(outlines: Outlines) -> Outline:
     return found
 
 
+def exaone(outlines: Outlines) -> Outline:
+    found = renamed(outlines["llama"], "exaone")
+    found["weights"]["rope_freqs.weight"] = [8]
+    return found
+
+
+def pangu_embedded(outlines: Outlines) -> Outline:
+    found = renamed(outlines["llama"], "pangu-embedded")
+    rows = {"attn_q": WIDTH, "attn_k": WIDTH // 2, "attn_v": WIDTH // 2, "attn_output": WIDTH}
+    for layer in range(2):
+        found["weights"] |= {f"blk.{layer}.{name}.bias": [n] for name, n in rows.items()}
+    return found
+
+
+def maincoder(outlines: Outlines) -> Outline:
+    found = renamed(outlines["llama"], "maincoder")
+    for layer in range(2):
+        found["weights"] |= {f"blk.{layer}.attn_{part}_norm.weight": [16] for part in "qk"}
+    return found
+
+
+def orion(outlines: Outlines) -> Outline:
+    found = renamed(outlines["llama"], "orion", attention__layer_norm_epsilon=2e-3)
+    norms = [name for name in found["weights"] if "norm" in name]
+    found["weights"] |= {name.replace("weight", "bias"): [WIDTH] for name in norms}
+    return found
+
+
+def with_shared_expert(outline: Outline, layer: int, inner: int) -> Outline:
+    shapes = {"ffn_gate_shexp": [inner, WIDTH], "ffn_up_shexp": [inner, WIDTH]}
+    shapes |= {"ffn_down_shexp": [WIDTH, inner]}
+    added = {f"blk.{layer}.{name}.weight": shape for name, shape in shapes.items()}
+    return {**outline, "weights": outline["weights"] | added}
+
+
+def deepseek(outlines: Outlines) -> Outline:
+    keys = {"leading_dense_block_count": 1, "expert_shared_count": 2, "expert_weights_scale": 1.5}
+    found = renamed(outlines["llama"], "deepseek", **keys, **MOE)
+    found = with_experts(found, 1, EXPERT_INNER, gated=True)
+    return with_shared_expert(found, 1, 2 * EXPERT_INNER)
+
+
+def bailingmoe(outlines: Outlines) -> Outline:
+    keys = {"leading_dense_block_count": 0, "expert_shared_count": 2}
+    keys |= {"expert_weights_scale": 1.0, "expert_weights_norm": True}
+    found = renamed(outlines["llama"], "bailingmoe", **keys, **MOE)
+    for layer in range(2):
+        found = with_experts(found, layer, EXPERT_INNER, gated=True)
+        found = with_shared_expert(found, layer, 2 * EXPERT_INNER)
+    return found
+
+
+def bailingmoe2(outlines: Outlines) -> Outline:
+    keys = {"leading_dense_block_count": 1, "expert_shared_count": 1, "expert_gating_func": 2}
+    keys |= {"expert_weights_scale": 2.5, "expert_weights_norm": True, "expert_group_count": 4}
+    keys |= {"expert_group_used_count": 2, "rope__dimension_count": 8}
+    keys |= {"expert_shared_feed_forward_length": EXPERT_INNER}
+    found = renamed(outlines["llama"], "bailingmoe2", **keys, **MOE)
+    found = without(found, "attn_q", "attn_k", "attn_v")
+    for layer in range(2):
+        found["weights"][f"blk.{layer}.attn_qkv.weight"] = [2 * WIDTH, WIDTH]
+        found["weights"] |= {f"blk.{layer}.attn_{part}_norm.weight": [16] for part in "qk"}
+    found = with_experts(found, 1, EXPERT_INNER, gated=True)
+    found["weights"]["blk.1.exp_probs_b.bias"] = [EXPERTS]
+    return with_shared_expert(found, 1, EXPERT_INNER)
+
+
+def deeper(outline: Outline, layers: int) -> Outline:
+    """Outline with more layers, each as the first one."""
+    first = {n: s for n, s in outline["weights"].items() if n.startswith("blk.0.")}
+    weights = {n: s for n, s in outline["weights"].items() if not n.startswith("blk.")}
+    for name, shape in first.items():
+        weights |= {name.replace("blk.0.", f"blk.{i}."): shape for i in range(layers)}
+    keys = outline["keys"] | {f"{outline['architecture']}.block_count": layers}
+    return {**outline, "keys": keys, "weights": weights}
+
+
+def smallthinker(outlines: Outlines) -> Outline:
+    # llama.cpp takes this window whatever the file says.
+    keys = {"attention__sliding_window": 4096, "expert_gating_func": 2, **MOE}
+    found = deeper(renamed(outlines["llama"], "smallthinker", **keys), 5)
+    for layer in range(5):
+        found = with_experts(found, layer, EXPERT_INNER, gated=True)
+    return found
+
+
+def smallthinker_without_windows(outlines: Outlines) -> Outline:
+    found = smallthinker(outlines)
+    del found["keys"]["smallthinker.attention.sliding_window"]
+    found["keys"]["smallthinker.expert_gating_func"] = 1
+    return found
+
+
+def deci(outlines: Outlines) -> Outline:
+    keys = {"attention__head_count": [4, 4, 0, 2], "attention__head_count_kv": [2, 0, 0, 2]}
+    keys |= {"feed_forward_length": [INNER, INNER, 64, 32]}
+    found = deeper(renamed(outlines["llama"], "deci", **keys), 4)
+    parts = {1: ("attn_q", "attn_k", "attn_v"), 2: ("attn_q", "attn_k", "attn_v", "attn_")}
+    for layer, names in parts.items():
+        found = without(found, *(f"blk.{layer}.{name}" for name in names))
+    for layer, inner in ((2, 64), (3, 32)):
+        found["weights"] |= {
+            f"blk.{layer}.ffn_gate.weight": [inner, WIDTH],
+            f"blk.{layer}.ffn_up.weight": [inner, WIDTH],
+            f"blk.{layer}.ffn_down.weight": [WIDTH, inner],
+        }
+    found["weights"] |= {
+        "blk.3.attn_q.weight": [32, WIDTH],
+        "blk.3.attn_output.weight": [WIDTH, 32],
+        "rope_freqs.weight": [8],
+    }
+    return found
+
+
+def spark(outlines: Outlines) -> Outline:
+    keys = {"attention__sliding_window": 8, "rope__freq_base_swa": 500.0}
+    keys |= {"attention__sliding_window_pattern": [True, False, True]}
+    keys |= {"attention__head_count": [4, 4, 2], "attention__head_count_kv": [2, 2, 2]}
+    keys |= {"rope__dimension_count": 8, "rope__dimension_count_swa": 16}
+    found = deeper(renamed(outlines["llama"], "spark2_5", **keys), 3)
+    found["weights"] |= {f"blk.{i}.attn_gate.weight": [4, WIDTH] for i in range(2)}
+    found["weights"] |= {
+        "blk.2.attn_gate.weight": [2, WIDTH],
+        "blk.2.attn_q.weight": [32, WIDTH],
+        "blk.2.attn_output.weight": [WIDTH, 32],
+    }
+    return found
+
+
+def glimmer(outlines: Outlines) -> Outline:
+    keys = {"attention__sliding_window": 8, "rope__freq_base_swa": 500.0, "logit_scale": 0.5}
+    keys |= {"attention__sliding_window_pattern": [True, True, True, False]}
+    keys |= {"final_logit_softcapping": 6.0}
+    found = deeper(renamed(outlines["llama"], "muse-glimmer", **keys), 4)
+    for layer in range(4):
+        found["weights"] |= {f"blk.{layer}.attn_{part}_norm.weight": [16] for part in "qk"}
+        found["weights"][f"blk.{layer}.attn_gate.weight"] = [WIDTH, WIDTH]
+        for name in ("post_attention_norm", "post_ffw_norm"):
+            found["weights"][f"blk.{layer}.{name}.weight"] = [WIDTH]
+    return found
+
+
 RELATED: Mapping[str, Callable[[Outlines], Outline]] = {
     "nomic-bert-moe": nomic_bert_moe,
     "jina-bert-v3": jina_bert_v3,
@@ -152,6 +294,19 @@ RELATED: Mapping[str, Callable[[Outlines], Outline]] = {
     "qwen3vl": qwen3vl,
     "qwen3vlmoe": qwen3vlmoe,
     "t5": t5,
+    "exaone": exaone,
+    "pangu-embedded": pangu_embedded,
+    "xverse": lambda outlines: renamed(outlines["llama"], "xverse"),
+    "maincoder": maincoder,
+    "orion": orion,
+    "deepseek": deepseek,
+    "bailingmoe": bailingmoe,
+    "bailingmoe2": bailingmoe2,
+    "smallthinker": smallthinker,
+    "smallthinker-without-windows": smallthinker_without_windows,
+    "deci": deci,
+    "spark2_5": spark,
+    "muse-glimmer": glimmer,
 }
 OF_IMAGES = ("qwen2vl", "qwen3vl")  # whose results for what `given_to` draws are recorded, too
 SOURCE = [17, 5, 99, 30, 201, 64, 8, 8, 150, 3]  # what T5 reads before it writes

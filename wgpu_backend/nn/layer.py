@@ -211,13 +211,13 @@ class MixerLayer(DecoderLayer):
 
 
 class FeedForwardLayer(DecoderLayer):
-    """``x += mlp(norm(x))``, without a mixer or a cache."""
+    """``x += mlp(norm(x))``, without a mixer or a cache; `norm` is the name of its weight."""
 
     norm: Norm
 
-    def __init__(self, config: LayerConfig, mlp: FeedForward) -> None:
+    def __init__(self, config: LayerConfig, mlp: FeedForward, *, norm: str = "attn_norm") -> None:
         self.width, self.last, self.mlp = config.width, config.last, mlp
-        self.norm = config.norm("attn_norm")
+        self.norm = config.norm(norm)
 
     @property
     def cached(self) -> None:
