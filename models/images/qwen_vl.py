@@ -263,8 +263,8 @@ class QwenVLEncoder(Network):
         marked = np.flatnonzero(ids == self.marker)
         if len(marked) != tokens.shape[0] or marked[-1] - marked[0] + 1 != len(marked):
             raise ShapeError(
-                f"qwen-vl: the text has {len(marked)} places for a picture, it has "
-                f"{tokens.shape[0]} tokens, which lie behind each other"
+                f"qwen-vl: the text has {len(marked)} image tokens, the picture has "
+                f"{tokens.shape[0]}; needs as many, next to each other"
             )
         start, end = int(marked[0]), int(marked[-1]) + 1
         return wx.concat([x[:start], tokens, x[end:]])

@@ -176,7 +176,7 @@ class ZImageTransformer(Denoiser):
         furthest = places.max(0).tolist()
         if any(place >= most for place, most in zip(furthest, self._most, strict=True)):
             raise ShapeError(
-                f"z-image: places up to {furthest} of text, rows and columns, needs less than "
+                f"z-image: positions of text, rows and columns reach {furthest}, needs less than "
                 f"{self._most}"
             )
         return axial_rope(places, self._widths, self._theta)

@@ -39,7 +39,7 @@ def test_states_of_a_text_with_a_picture_are_those_of_transformers(session):
 
 
 def test_a_text_with_places_for_another_picture_is_refused(session):
-    with pytest.raises(ShapeError, match="has 14 places for a picture, it has 15 tokens"):
+    with pytest.raises(ShapeError, match="has 14 image tokens, the picture has 15"):
         encoder()(np.array(IDS[:3] + IDS[4:]), patches(), GRID)
 
 

@@ -158,7 +158,7 @@ class Array(ArrayBase):
 
     @property
     def at(self) -> Places:
-        """``x.at[index].add(values)``: an array with values folded into some places."""
+        """An updater of places: ``x.at[index].add(values)`` returns an array with values added."""
         return Places(self)
 
     # Devices and packages.

@@ -98,7 +98,7 @@ def _choose(test: Array, own: tuple[Array | float, Array], other: Array) -> Arra
 
 
 def _scale_cosine(x: Array, size: Array, turn: Array) -> Array:
-    """Multiply by a cosine; an infinite size stays for an angle without cosine."""
+    """Multiply by a cosine; an infinite factor stays infinite where the cosine is NaN."""
     return two.where(one.isinf(x) & one.isnan(turn), size, size * turn)
 
 

@@ -131,7 +131,7 @@ class Namespace:
     """The devices, types and abilities of the namespace; see `__array_namespace_info__`."""
 
     def capabilities(self) -> dict[str, Any]:
-        """Return abilities by name; views and copies take eight axes that cannot be joined."""
+        """Return the namespace's abilities by name; views and copies limit the number of axes."""
         return {
             "boolean indexing": True,
             "data-dependent shapes": True,

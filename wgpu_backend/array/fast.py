@@ -105,13 +105,12 @@ def rope(
     shape = node.spec.shape
     if len(shape) < 3 or dims % 2 or not 0 < dims <= shape[-1]:
         raise ShapeError(
-            f"rope: {shape}, {dims} dims, needs 3 axes or more and an even number "
-            "no larger than the last"
+            f"rope: x is {shape}, dims is {dims}, needs 3 axes or more, and an even dims up to "
+            "the last extent"
         )
     if (base is None) == (freqs is None):
-        raise OptionError(
-            f"rope: base {base}, freqs {freqs is not None}, needs either a base or freqs"
-        )
+        given = "neither base nor freqs" if base is None else "both base and freqs"
+        raise OptionError(f"rope: got {given}, needs one of them")
     batch, tokens, cols = shape[0], shape[-2], shape[-1]
     heads = math.prod(shape[1:-2])
     positions = _positions(node, offset, batch, tokens)

@@ -121,7 +121,7 @@ def rfftn(
 def irfftn(
     x: Array, /, s: Sequence[int] | None = None, axes: Axes = None, norm: str = "backward"
 ) -> Array:
-    """Compute the inverse of `rfftn`: real numbers, an even number in a row without `s`."""
+    """Compute the inverse of `rfftn`: real numbers; without `s` the last axis has an even size."""
     lengths, places = _lengths_and_axes("irfftn", x, s, axes)
     found = _along_axes("ifftn", ifft, x, lengths[:-1], places[:-1], norm)
     return irfft(found, None if s is None else lengths[-1], places[-1], norm)
@@ -183,7 +183,7 @@ def _swap_norm(name: str, norm: str) -> str:
 
 def _require_length(name: str, n: int) -> None:
     if n < 1:
-        raise ShapeError(f"{name}: {n} values, needs 1 or more")
+        raise ShapeError(f"{name}: n is {n}, needs 1 or more")
 
 
 def _lengths_and_axes(
@@ -198,7 +198,9 @@ def _lengths_and_axes(
     places = [normalise_axis(name, node, a) for a in given]
     lengths = [x.shape[a] for a in places] if s is None else list(s)
     if len(lengths) != len(places) or (not places and name.startswith(("r", "ir"))):
-        raise ShapeError(f"{name}: lengths {s} of axes {axes}, {x.shape}, needs one for each axis")
+        raise ShapeError(
+            f"{name}: s is {s}, axes are {axes} of {x.shape}, needs one length for each axis"
+        )
     return lengths, places
 
 

@@ -93,7 +93,7 @@ def moveaxis(x: Array, source: Axes, destination: Axes, /) -> Array:
     old = [normalise_axis("moveaxis", node, a) for a in extents("moveaxis", source)]
     new = [normalise_axis("moveaxis", node, a) for a in extents("moveaxis", destination)]
     if len(set(old)) != len(old) or len(set(new)) != len(new) or len(old) != len(new):
-        raise ShapeError(f"moveaxis: axes {old} to {new}, needs as many places, each once")
+        raise ShapeError(f"moveaxis: axes {old} to {new}, needs as many new as old ones, each once")
     order = [a for a in range(len(node.spec.shape)) if a not in old]
     for place, axis in sorted(zip(new, old, strict=True)):
         order.insert(place, axis)
@@ -101,7 +101,7 @@ def moveaxis(x: Array, source: Axes, destination: Axes, /) -> Array:
 
 
 def expand_dims(x: Array, /, axis: Axes = 0) -> Array:
-    """Return a view with axes of length 1, at the places `axis` of the result."""
+    """Return a view with axes of length 1 inserted; `axis` has their positions in the result."""
     node = as_node("expand_dims", x)
     places = extents("expand_dims", axis)
     rank = len(node.spec.shape) + len(places)
@@ -115,7 +115,7 @@ def expand_dims(x: Array, /, axis: Axes = 0) -> Array:
 
 
 def squeeze(x: Array, /, axis: Axes | None = None) -> Array:
-    """Return a view without axes of one value: these, or all there are."""
+    """Return a view without axes of length 1: those named, or all of them."""
     node = as_node("squeeze", x)
     shape = node.spec.shape
     if axis is None:
@@ -265,7 +265,7 @@ def tile(x: Array, repetitions: Extents, /) -> Array:
 
 
 def repeat(x: Array, repeats: Any, /, axis: int | None = None) -> Array:
-    """Repeat each value along an axis, or of all values where it is None.
+    """Repeat each value along an axis, or each of the flattened array where it is None.
 
     Parameters
     ----------

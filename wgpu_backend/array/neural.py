@@ -64,7 +64,7 @@ def softmax(x: Array, /, axis: Axis = None, *, precise: bool = False) -> Array:
 
 
 def as_rows(x: Node) -> Node:
-    """Return a node as (rows, values of a row), each row's values neighbours."""
+    """Return a node as (rows, values of a row), each row contiguous."""
     cols = x.spec.shape[-1]
     rows = reshape_node(x, (x.spec.size // max(cols, 1), cols))
     return rows if rows.spec.strides[-1] == 1 or cols == 1 else contiguous(rows)

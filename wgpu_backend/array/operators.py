@@ -179,7 +179,7 @@ def clip(x: Array, /, min: Any = None, max: Any = None) -> Array:
 
 
 def _reachable(bound: Any, kind: DType, upper: int) -> Any:
-    """Clamp a whole bound to the ends of a type of integers."""
+    """Clamp an integer bound to the range of an integer type."""
     # A bound of 300 for u8 would not convert, but limits nothing.
     if kind not in INTEGERS or isinstance(bound, bool) or not isinstance(bound, int):
         return bound

@@ -38,7 +38,7 @@ def as_ids(name: str, ids: Any, x: Node) -> Node:
 
 
 def take(x: Array, indices: Any, /, axis: int | None = None) -> Array:
-    """Take values along an axis by their ids, or of all values where it is None.
+    """Take values along an axis by index, or from all values where the axis is None.
 
     Parameters
     ----------
@@ -63,7 +63,7 @@ def take(x: Array, indices: Any, /, axis: int | None = None) -> Array:
 
 
 def take_along_axis(x: Array, indices: Any, /, axis: int | None = -1) -> Array:
-    """Take values along an axis, with an id for each; other axes of both broadcast."""
+    """Take values along an axis, with an index for each result; other axes of both broadcast."""
     node = as_node("take_along_axis", x)
     values, ids, at = _align(
         "take_along_axis", node, as_ids("take_along_axis", indices, node), axis
@@ -88,7 +88,7 @@ def _align(name: str, x: Node, ids: Node, axis: int | None) -> tuple[Node, Node,
 
 
 def put_along_axis(x: Array, indices: Any, values: Any, /, axis: int | None = -1) -> Array:
-    """Replace values along an axis, with an id for each.
+    """Replace values along an axis, with an index for each.
 
     Parameters
     ----------
@@ -103,7 +103,7 @@ def put_along_axis(x: Array, indices: Any, values: Any, /, axis: int | None = -1
 
 
 def scatter_add_axis(x: Array, indices: Any, values: Any, /, axis: int | None = -1) -> Array:
-    """Add values along an axis, with an id for each; equal ids add up."""
+    """Add values along an axis, with an index for each; values of equal indices add up."""
     dst, ids, given, at = _prepare_write("scatter_add_axis", x, indices, values, axis)
     return wrap(reshape_node(accumulating.fold_along_axis(dst, ids, given, at, "add"), x.shape))
 

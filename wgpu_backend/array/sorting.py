@@ -48,7 +48,7 @@ def argsort(
 
 
 def partition(x: Array, /, kth: int, axis: int | None = -1) -> Array:
-    """Put the `kth` smallest value in its place, smaller ones before it; all are sorted."""
+    """Put the `kth` smallest value at its sorted position; here all values are sorted."""
     node, at = _check_kth("partition", x, kth, axis)
     return wrap(sorting.sort(node, at))
 

@@ -79,7 +79,7 @@ def find_devices(settings: ModelSettings) -> list[DeviceInfo]:
 def _load(
     path: Path, info: DeviceInfo | None, settings: ModelSettings, *, self_test: bool, label: str
 ) -> LanguageModel:
-    """Load a model on a device, or on several without one."""
+    """Load a model on one device, or on several if none is named."""
     with Interrupts() as interrupts, bar(f"Loading {label or path.name}") as progress:
         try:
             return load(

@@ -389,7 +389,7 @@ class Program:
         return oldest
 
     def _idle_slot(self) -> Slot | None:
-        """Return a slot that needs no waiting: a free one, or a new one if all readers live."""
+        """Return a slot that needs no waiting: a free one, or a new one if all are in use."""
         for slot in self._slots:
             if not slot.busy:
                 return slot

@@ -120,7 +120,7 @@ class Queue:
             self.catch_up()
 
     def catch_up(self) -> None:
-        """Run the calls left for later, unless the holder of the lock will.
+        """Run postponed calls if the lock is free; otherwise its holder runs them on release.
 
         That may be this thread: a finaliser runs in the midst of anything.
         """

@@ -296,7 +296,7 @@ def parse_split(value: object, name: str = "tensor_split") -> tuple[float, ...]:
 
 
 def choose_gpus(infos: Iterable[DeviceInfo]) -> list[DeviceInfo]:
-    """Return the GPUs that models are placed on by default: integrated ones only without others.
+    """Return the GPUs that models use by default: integrated ones only if there are no others.
 
     They read weights from the host's memory, and not faster than other GPUs do by much.
     """
@@ -305,7 +305,7 @@ def choose_gpus(infos: Iterable[DeviceInfo]) -> list[DeviceInfo]:
 
 
 def find_devices(names: Iterable[DeviceName] | None) -> list[DeviceInfo]:
-    """Return the devices of these names; for None `choose_gpus`, or the best device without one.
+    """Return the named devices; for None those of `choose_gpus`, or the best device without a GPU.
 
     Raises
     ------
@@ -441,7 +441,7 @@ class Plan:
         return step_seconds(self.uses)
 
     def seconds_otherwise(self) -> float | None:
-        """Return the predicted time of a step if the CPU computed what GPUs do, or the reverse.
+        """Return the predicted step time if the CPU computed layers in host memory, or the reverse.
 
         Of layers in the host's memory, that is. None if there are none, or that is not possible.
         """

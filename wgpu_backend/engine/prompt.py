@@ -232,7 +232,7 @@ PARTS = 4
 
 @dataclass(frozen=True, slots=True)
 class FittedConversation:
-    """The tokens of a conversation, the messages that they are of, and how many were left out."""
+    """The tokens of a conversation's newest messages, those messages, and the number left out."""
 
     tokens: list[int]
     dropped: int

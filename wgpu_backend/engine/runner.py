@@ -575,7 +575,7 @@ class EncodingRunner(Runner):
 
     @uninterrupted
     def encode(self, sequence: int, work: Work, rows: int) -> TimedResult:
-        """Submit a pass of the encoder, and put its keys and values where a sequence finds them.
+        """Submit a pass of the encoder, and cache its keys and values for the decoder's sequence.
 
         Parameters
         ----------

@@ -424,7 +424,7 @@ class Towers:
 
     @property
     def row_kinds(self) -> RowKinds:
-        """Return the needs of the towers' rows in a pass, without loading weights."""
+        """Return the attention and inputs that towers' rows need in a pass; loads no weights."""
         modalities = [name for name in ("image", "audio") if self.has(name)]
         if not modalities or self._file is None or self._kinds is None:
             return NO_ROWS

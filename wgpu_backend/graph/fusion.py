@@ -107,7 +107,7 @@ def as_op_node(node: Node) -> OpNode | None:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A rule by which one op takes the place of others.
+    """A fusion rule: it replaces an op, and ops that feed it, by one other op.
 
     Parameters
     ----------
@@ -341,7 +341,7 @@ class Graph:
         return has_kernel and self._may_wait(new, old)
 
     def _may_wait(self, new: Node, old: Node) -> bool:
-        """Return whether `new`, in the place of `old`, reads the same as the nodes it replaces."""
+        """Return whether `new` still reads the same values when it runs in the place of `old`."""
         there = get_operands(old)
         return all(contains_node(o, there) or self._is_unchanged(o) for o in get_operands(new))
 

@@ -42,7 +42,7 @@ class _Original(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """The place of a parameter among those in one tensor."""
+    """A parameter that is one of several parts of a tensor."""
 
     tensor: str
     index: int

@@ -114,7 +114,7 @@ def f16_weight(context: Context, rng: np.random.Generator, rows: int, values: in
 def attention(
     context: Context, rng: np.random.Generator, heads: int = 4, tokens: int = 5, splits: int = 1
 ) -> Tensor:
-    """Build attention of tokens of two sequences over a cache of f16 in blocks."""
+    """Build attention of tokens of two sequences over a paged f16 cache."""
     keys = normal(context, rng, 96, 64).cast(dtype=F16)
     return attend(
         normal(context, rng, tokens, heads, 32),
@@ -147,7 +147,7 @@ def next_token(
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, *places: Tensor, splits: int) -> Tensor:
-    """Attend, in ranges that are merged if there are several."""
+    """Build attention over ranges of positions, and the merge of several ranges."""
     scores = Scores(block=32, scale=0.2, kv_heads=2)
     if splits == 1:
         return q.paged_attention(k, v, *places, scores=scores)

@@ -106,7 +106,7 @@ def _make_format(
 
 
 def _fill(form: str, expression: str) -> str:
-    """Return Jinja that writes a text with an expression in the place of ``TEXT``."""
+    """Return a Jinja snippet that prints a text, with ``TEXT`` replaced by an expression."""
     # The texts are string literals of an expression: Jinja strips the line break after a block.
     before, after = form.split("TEXT")
     return f"{{{{ {before!r} ~ {expression} ~ {after!r} }}}}"

@@ -490,7 +490,7 @@ class Context(Closable):
         return len(self.state_seq_get_data(sequence))
 
     def state_seq_set_data(self, data: bytes, sequence: int) -> int:
-        """Replace a sequence by a saved one, which may have had another number.
+        """Replace a sequence by a saved one, whose sequence id may differ.
 
         Raises
         ------

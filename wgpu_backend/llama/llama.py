@@ -70,7 +70,7 @@ class NotForEmbeddings(OptionError, RuntimeError):
 
 
 def _place(path: Path, choice: DeviceChoice, n_ctx: int, kv_dtype: str) -> Placed:
-    """Place a model with room for its context, without which it is loaded."""
+    """Plan a model's devices with room for its context, which is made after loading."""
     with open_model_file(path) as file:
         positions = n_ctx or file.config.uint("context_length", 0) or None
     return place_model(path, choice, positions, kv_dtype=named(kv_dtype))

@@ -197,7 +197,7 @@ class DeviceMemory:
         return sum(self.weights) + sum(self.cache) + self.graph
 
     def add(self, other: DeviceMemory) -> DeviceMemory:
-        """Return the memory of this device with another one's counted to it."""
+        """Return the sum of this device's memory and another's."""
         weights, cache = (
             tuple(a + b for a, b in zip_longest(*both, fillvalue=0))
             for both in ((self.weights, other.weights), (self.cache, other.cache))
@@ -548,7 +548,7 @@ class Backend:
 
 
 def _count_nbytes(weight: Tensor) -> int:
-    """Return the device bytes of a weight, which may be a view of several side by side."""
+    """Return the device bytes of a weight, which may be a view of several adjacent ones."""
     whole = weight.spec if weight.source is None else weight.source.spec
     return weight.storage.nbytes * weight.spec.size // max(whole.size, 1)
 

@@ -457,7 +457,7 @@ class LayerPlace:
 
 
 def _is_whole(tensor: Tensor) -> bool:
-    """Return whether a tensor is dense and starts at its storage's begin, as results are read."""
+    """Return whether a tensor is dense and begins where its storage does, as results do."""
     return tensor.spec.is_dense and tensor.spec.offset == 0
 
 

@@ -308,7 +308,7 @@ def write_inputs(arrays: Mapping[str, Array], inputs: Mapping[str, Array]) -> No
         Names or shapes differ from the graph's; the message has both, and nothing was copied.
     """
     if inputs.keys() != arrays.keys():
-        raise ContextError(f"run: inputs are {sorted(arrays)}, got {sorted(inputs)}")
+        raise ContextError(f"run: the graph's inputs are {sorted(arrays)}, got {sorted(inputs)}")
     for name, values in inputs.items():
         # A list does not say which type its values are meant to have.
         if not hasattr(values, "dtype"):
@@ -394,7 +394,7 @@ class WholeRun:
 
 
 class _Once:
-    """Outputs that may be waited for again."""
+    """Outputs that are fetched once and kept, so that `wait` can be called again."""
 
     def __init__(self, result: Result) -> None:
         self._result = result

@@ -1,4 +1,4 @@
-"""Weights that lie side by side, so that one product can take them together."""
+"""Weights that are adjacent in memory, so that one product can take them together."""
 
 from __future__ import annotations
 

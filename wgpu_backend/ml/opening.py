@@ -56,7 +56,7 @@ def open_placed(
     openers: Mapping[str, OpenDevice] | None = None,
     known: Mapping[str, DeviceInfo] | None = None,
 ) -> Executor:
-    """Open the devices of a placement: a plain executor for one here, else a `PlacedExecutor`.
+    """Open the devices of a placement: a plain executor for a single local device.
 
     Weights and states that the placement wants in the host's memory are made there.
 
@@ -112,8 +112,8 @@ def _require_own_memory(placement: Placement, at: int) -> None:
         return
     what = f"layers {sorted(far.layers)}" if far.layers else "caches"
     raise DeviceError(
-        f"placement: {what} of {placement.devices[at]!r} in host memory, which a device that "
-        "openers open cannot read; leave them in its own"
+        f"placement: {what} of {placement.devices[at]!r} in host memory, which a device on another "
+        "machine cannot read; leave them in its own memory"
     )
 
 

@@ -320,7 +320,9 @@ class PlacedExecutor:
     ) -> PlacedRecorded:
         """Record a graph for running, a part for each device it needs."""
         if unread:
-            raise ContextError("record: unread nodes are for the parts of a placed graph")
+            raise ContextError(
+                "record: a graph over several devices takes no unread nodes; leave unread empty"
+            )
         return PlacedRecorded(self, outputs, shared=shared, times=times, read=read)
 
     def record_pausable(self, outputs: Sequence[Node], *, at_once: bool = True) -> Pausable:
@@ -347,7 +349,7 @@ class PlacedExecutor:
             )
 
     def latest_update(self, state: Storage) -> Update | None:
-        """Return the update of a small state with copies that the latest run makes."""
+        """Return the latest run's update of a small state that other devices have copies of."""
         return self._kept[state].latest
 
     def note_update(self, state: Storage, update: Update) -> None:
@@ -379,7 +381,7 @@ class PlacedExecutor:
             kept.latest = None
 
     def drain(self) -> None:
-        """Submit all of every run."""
+        """Submit the remaining parts of every run."""
         self.todo.drain()
 
     def fail(self, error: BaseException, device: int) -> BaseException:
@@ -423,7 +425,7 @@ class PlacedExecutor:
         return next((each.lost for each in self._remote if each.lost is not None), None)
 
     def reopen(self) -> None:
-        """Open lost devices again, with their weights; what their caches had is gone.
+        """Open lost devices again, with their weights; the contents of their caches are lost.
 
         Raises
         ------
@@ -471,7 +473,7 @@ def _join_infos(infos: Sequence[DeviceInfo], names: Sequence[str]) -> DeviceInfo
 
 
 def _join_capabilities(each: Sequence[Capabilities]) -> Capabilities:
-    """Return the last device's capabilities, with limits that all devices keep."""
+    """Return the last device's capabilities, with limits that hold on all devices."""
     limits = {
         name: min(getattr(one, name) for one in each)
         for name in ("max_binding_nbytes", "max_uniform_nbytes", "max_buffer_nbytes")

@@ -132,7 +132,7 @@ class Schedule:
 
     @uninterrupted
     def drain(self) -> None:
-        """Do everything."""
+        """Run all tasks that are left."""
         with self._lock:
             for queue in self._queues:
                 while queue:

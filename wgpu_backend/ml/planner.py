@@ -221,7 +221,7 @@ class _Planner:
             yield from self._placements(first, hosted=False)
 
     def _placements(self, first: int, *, hosted: bool) -> Iterator[Placement]:
-        """Yield placements; with `hosted` a GPU computes with the items before `first`."""
+        """Yield placements; with `hosted`, a GPU computes the items before `first`."""
         if self._options.tensor_split:
             found = self._finish(self._split(first), first, hosted=hosted)
             if found is not None:

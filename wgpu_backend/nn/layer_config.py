@@ -96,7 +96,7 @@ class LayerConfig:
         return self.get_shape(name) is not None
 
     def get_shape(self, name: str) -> Shape | None:
-        """Return the shape of a weight of the layer, or None if it has none of that name."""
+        """Return the shape of a weight of the layer, or None if it has no weight of that name."""
         return self.shapes.get(f"blk.{self.index}.{name}")
 
     def uint(self, key: str, default: int | None = None, *, at_least: int = 0) -> int:

@@ -94,7 +94,7 @@ class Model(FileModule, ABC):
     variant: Hashable = ()
 
     def __init_subclass__(cls) -> None:
-        """Take an override of `reader` for one of `prompt_encoder`: its name for one release."""
+        """Treat an override of `reader` as `prompt_encoder`: the old name works for one release."""
         super().__init_subclass__()
         if "reader" in vars(cls):
             warn(f"{cls.__name__}.reader is now prompt_encoder", DeprecationWarning, stacklevel=2)

@@ -119,7 +119,7 @@ STATES = "states"
 
 @dataclass(frozen=True, slots=True)
 class AttendedInput:
-    """Rows of a picture that a model attends to from a token on, instead of rows of the prompt.
+    """Rows of a picture that later tokens cross-attend to, instead of rows of the prompt.
 
     A chunk whose first token stands for a picture has (rows, cols). Their keys and values are
     written to the cache before the pass, which reads them there.

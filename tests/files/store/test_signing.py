@@ -106,7 +106,9 @@ def test_a_registry_gets_no_more_than_it_may(
     tmp_path: Path,
 ):
     registry.fault = "realm elsewhere"
-    with pytest.raises(StoreError, match=r"has its tokens at localhost:\d+, needs its own"):
+    with pytest.raises(
+        StoreError, match=r"sends clients to localhost:\d+ for a token, needs its own"
+    ):
         pusher(store, key=written(tmp_path / "key")).push(name)
     registry.fault = "account"
     for key, told in ((tmp_path / "none", "which is not there"), (None, "there is no key")):

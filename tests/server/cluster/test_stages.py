@@ -405,9 +405,9 @@ def test_a_stage_that_takes_no_data_is_lost(ends):
     [
         (
             LENGTHS.pack(2, 101) + b"{}" + bytes(101),
-            "2 and 101 bytes, needs 1048576 and 100",
+            "2 bytes of JSON and 101 of data, needs at most 1048576 and 100",
         ),
-        (LENGTHS.pack(1 << 30, 0), "it sends 1073741824 and 0 bytes"),
+        (LENGTHS.pack(1 << 30, 0), "it sends 1073741824 bytes of JSON and 0 of data"),
         (LENGTHS.pack(3, 0) + b"[1]", "it sends no message"),
         (LENGTHS.pack(2, 0) + b"{}", "it sends no message"),
     ],

@@ -276,7 +276,7 @@ def quantize(
     mode: str = "affine",
     class_predicate: Predicate | None = None,
 ) -> M:
-    """Put quantised layers in the places of a model's linear layers and embeddings.
+    """Replace linear layers and embeddings of a model by quantised ones.
 
     Parameters
     ----------

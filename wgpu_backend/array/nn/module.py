@@ -25,7 +25,7 @@ Container = dict[Any, Any] | list[Any]
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """The place of a parameter.
+    """A reference to a parameter: the module that owns it and its name there.
 
     Parameters
     ----------

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def _as_rows(x: Node) -> Node:
-    """Return rows whose values are neighbours, with at most four axes."""
+    """Return contiguous rows, with at most four axes."""
     spec = x.spec
     if spec.shape and spec.shape[-1] > 1 and spec.strides[-1] != 1:
         x = contiguous(x)

@@ -219,7 +219,7 @@ def require_values(lines: Sequence[tuple[str, Origin]]) -> None:
 def rename_merged(
     lines: Sequence[tuple[str, Origin]], bindings: Mapping[str, str]
 ) -> list[tuple[str, Origin]]:
-    """Rename calls of an import's functions to those of the binding it is merged into."""
+    """Rename calls of an import's functions to those of the operand whose binding it shares."""
     if not bindings:
         return list(lines)
     pattern = re.compile(rf"\b(?P<name>{'|'.join(bindings)})_(?P<rest>(?:load|gather)\w*)\b")

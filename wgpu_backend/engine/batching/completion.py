@@ -329,7 +329,7 @@ class Completion:
 
     @property
     def needs_device(self) -> bool:
-        """Return whether a pass for it is in flight, or could be submitted."""
+        """Return whether a pass for the choice is in flight, or could be submitted."""
         return not self.finished and (self.ahead > 0 or self.pending > 0)
 
     @property

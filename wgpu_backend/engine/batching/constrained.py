@@ -43,7 +43,7 @@ _BRIEF = 1e-4
 
 
 class Late(NamedTuple):
-    """A recorded graph of a choice, with its context."""
+    """A recorded graph that chooses tokens under masks, with its context."""
 
     context: Context
     recorded: Recorded
@@ -76,7 +76,7 @@ class Masking:
 
     @property
     def is_brief(self) -> bool:
-        """Return whether it takes less time than a submit, if it takes as long as the last one."""
+        """Return whether the mask should take less time than a submit, judged by the last mask."""
         return 0 < self._matcher.seconds < _BRIEF
 
     @property

@@ -264,13 +264,13 @@ def _stop_tokens(given: object) -> tuple[int, ...]:
 def _scales(given: object) -> tuple[tuple[int, float], ...]:
     """Check adapter scales, given as pairs of an index and a scale."""
     if not isinstance(given, Sequence) or isinstance(given, str | bytes):
-        raise OptionError(f"lora: {describe(given)}, needs pairs of a place and a scale")
+        raise OptionError(f"lora: {describe(given)}, needs pairs of an index and a scale")
     found: dict[int, float] = {}
     for each in cast("Sequence[object]", given):
         pair = cast("Sequence[object]", each) if isinstance(each, list | tuple) else ()
         if len(pair) != 2:
             raise OptionError(
-                f"lora: {describe(cast('object', each))}, needs pairs of a place and a scale"
+                f"lora: {describe(cast('object', each))}, needs pairs of an index and a scale"
             )
         place, scale = within("lora", pair[0], 1 << 24, 0), pair[1]
         if isinstance(scale, bool) or not isinstance(scale, int | float):

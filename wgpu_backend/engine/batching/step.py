@@ -137,7 +137,7 @@ class Late:
     def begin(
         cls, chosen: Sequence[Completion], rows: Sequence[Completion], constrained: Constrained
     ) -> Late:
-        """Begin the masks that depend on known tokens, and guess those of the rows.
+        """Begin the masks that depend on known tokens, and guess the masks of this pass's rows.
 
         Parameters
         ----------
@@ -157,7 +157,7 @@ class Late:
         return cls(rows, masks, {key: mask for key, mask in guesses.items() if mask is not None})
 
     def decide(self, constrained: Constrained) -> None:
-        """Make the masks, and choose again what the pass chose under others.
+        """Make the masks, and choose again the tokens that the pass chose under other masks.
 
         Does nothing if that was done.
         """

@@ -254,7 +254,7 @@ def tower_families() -> dict[str, list[type[TowerFamily]]]:
 
 
 def open_tower_folder(path: Path) -> Folder | None:
-    """Open the towers of a checkpoint as an mmproj file; None if it has none that is known.
+    """Open the towers of a checkpoint as an mmproj file; None if no tower is known.
 
     Raises
     ------

@@ -457,7 +457,7 @@ class _Streams:
             own.close()
 
     def stop(self) -> None:
-        """Shut down all of them."""
+        """Shut down all connections."""
         with self._lock:
             self.stopped = True
             for each in self._open:

@@ -217,7 +217,9 @@ class SignIn(httpx2.Auth):
         # Otherwise a registry could have a signature made for another server.
         if _host(realm) != self._host:
             there = _host(realm)[:60] or "no address"
-            raise StoreError(f"{self._host} has its tokens at {there}, needs its own address")
+            raise StoreError(
+                f"{self._host} sends clients to {there} for a token, needs its own address"
+            )
         query: list[tuple[str, str | int | float | bool | None]] = [
             ("nonce", secrets.token_urlsafe(16))
         ]

@@ -30,7 +30,7 @@ from wgpu_backend.ops.sampling.sampling import sample_into
 
 
 def _prompts(context: Context, rng: np.random.Generator) -> Tensor:
-    """Build attention of two prompts, in one pass and in ranges, over a cache of f16 in blocks."""
+    """Build attention of two prompts over a paged f16 cache, in one pass and in ranges."""
     q = normal(context, rng, 70, 4, 32)
     keys, values = (normal(context, rng, 192, 64).cast(dtype=dtypes.F16) for _ in "kv")
     places = (

@@ -285,7 +285,7 @@ def _extents(launch: Launch) -> tuple[int, int]:
 
 
 def _is_part(launch: Launch) -> bool:
-    """Return whether work groups take parts of k."""
+    """Return whether work groups compute parts of k (split-K)."""
     return bool(launch.choices.get("SPLIT"))
 
 

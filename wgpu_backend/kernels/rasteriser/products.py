@@ -347,7 +347,7 @@ def multiply_by_expert_q8(launch: Launch, capabilities: Capabilities) -> Launch 
 
 @linear_by_expert.fuses("linear_by_expert", name="linear_by_expert_q8", coarse=True)
 def in_eight_bits(node: OpNode, graph: Graph) -> Node | None:
-    """Round the activations of a product by expert, if its format has integer products."""
+    """Round the activations of an expert product to eight bits, if its format allows that."""
     weights, x = node.arguments("weights", "x")
     fits = weights.spec.dtype in FORMATS and x.spec.dtype == F32 and not is_plain(node.launch)
     fits = fits and not is_gated(node.launch)

@@ -50,7 +50,7 @@ def lies_in_texture(launch: Launch, operand: str, capabilities: Capabilities) ->
 
 
 def in_texture(launch: Launch, operand: str, texels: int = 1) -> dict[str, str | int]:
-    """Return the choices of a kernel whose imports can read values of an operand from a texture.
+    """Return the shader choices by which a kernel reads an operand's values from a texture.
 
     Parameters
     ----------
@@ -68,7 +68,7 @@ def in_texture(launch: Launch, operand: str, texels: int = 1) -> dict[str, str |
 
 
 def groups_in_texture(launch: Launch, operand: str) -> dict[str, str | int]:
-    """Return the choices of a kernel whose imports can read groups in eight bits from a texture."""
+    """Return the shader choices by which a kernel reads groups in eight bits from a texture."""
     return read_by(_layout(launch, operand), operand, "reader")
 
 

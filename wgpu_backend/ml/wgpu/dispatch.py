@@ -77,9 +77,9 @@ def _parts(
         knows = any(field.name == "first_row" for field in shader.params)
         if not knows or node.spec.offset or rows * node.spec.shape[-1] != node.spec.size:
             raise DeviceError(
-                f"{op.name}: {name} of {node.spec.shape} is a weight in {len(parts)} bindings of "
-                f"the device, {rows} rows in all; products and rows can read the whole, others a "
-                "slice that lies in one of them; take rows of several with rows()"
+                f"{op.name}: {name} of {node.spec.shape} is a weight split over {len(parts)} "
+                f"bindings of the device, {rows} rows in all; only products and rows() read across "
+                "bindings, so gather its rows with rows() first"
             )
         found = parts
     return found or (None,)

@@ -238,7 +238,7 @@ class WgpuRecorded:
         return True
 
     def _forget_work(self) -> None:
-        """Drop what refers to this object, so that a dropped one goes without the collector."""
+        """Break reference cycles, so that a dropped object is freed without the collector."""
         self._work = iter(())
         self._begin = partial(iter, ())
 

@@ -78,7 +78,7 @@ class GraphInputs:
 
 @dataclass(frozen=True, slots=True)
 class KeyValues:
-    """The cached keys and values of a layer, and the position of each sequence's in them.
+    """The cached keys and values of a layer, and where each sequence's are among them.
 
     Parameters
     ----------

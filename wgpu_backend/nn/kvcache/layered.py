@@ -246,7 +246,7 @@ class LayeredCache:
                     )
 
     def _require_cut_out(self, part: Part, sequence: int, begin: int, end: int) -> None:
-        """Raise if a part has no room to shift even without checkpoints."""
+        """Raise if a shift has no room even after all checkpoints are dropped."""
         while True:
             try:
                 return part.require_cut_out(sequence, begin, end)

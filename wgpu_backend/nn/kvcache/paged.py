@@ -435,7 +435,7 @@ class Sight:
 
     @property
     def step(self) -> int:
-        """Return the unit of a block table's first position, which is a multiple of it."""
+        """Return the number that a block table's first position is a multiple of."""
         return lcm(self.chunk or 1, BLOCK)
 
     def first(self, position: int) -> int:

@@ -71,7 +71,7 @@ class PicturesCache(EncodedCache):
         return sequence in self._groups
 
     def announce(self, sequence: int, at: int, rows: int) -> None:
-        """Let the next `fill` take room for a picture, whose token is at position `at`."""
+        """Register a picture whose token is at position `at`; the next `fill` takes room for it."""
         self._announced[sequence] = _Picture(at, rows)
 
     def forget_announced(self) -> None:

@@ -314,7 +314,7 @@ def join(node: OpNode, graph: Graph) -> Node | None:
 
 
 def _across_an_operand(node: OpNode, graph: Graph) -> Node | None:
-    """Fuse an op with a broadcast operand's maker, as a chain in the maker's shape."""
+    """Fuse an op with the op that makes its broadcast operand, in a chain of that shape."""
     whole, across = as_chain(node), get_across(node)
     for number, x in enumerate(whole[0]):
         maker = _find_maker(x, graph) if x.spec.shape == across else None
@@ -350,7 +350,7 @@ def get_across(node: OpNode) -> Shape:
 
 
 def _find_maker(x: Node, graph: Graph) -> OpNode | None:
-    """Return the maker of an operand, if it can join a chain and only chains read it."""
+    """Find the op that makes an operand, if it can join a chain and only chains read it."""
     maker = graph.producer(x)
     reads = partial(_reads_whole, x, graph)
     if maker is None or not can_join(maker) or not graph.serves_only(x, reads):
@@ -371,7 +371,7 @@ def _reads_whole(x: Node, graph: Graph, reader: OpNode) -> bool:
 
 
 def _in_shape(x: Node, shape: Shape, wanted: Shape, graph: Graph) -> Node | None:
-    """View an operand as needed for its result in shape `wanted`, or None if that takes a copy."""
+    """View an operand so that the chain's result has shape `wanted`; None if that needs a copy."""
     if shape == wanted:
         return x
     if x.spec.shape == shape:

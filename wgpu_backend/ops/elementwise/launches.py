@@ -117,7 +117,7 @@ def is_signed(dtype: DType) -> bool:
 
 
 def wraps(spec: Spec, shape: Shape) -> bool:
-    """Return whether broadcasting to `shape` repeats a dense operand as a whole, in fours."""
+    """Return whether broadcasting repeats a dense operand whole, in multiples of four values."""
     own = spec.shape
     while own and own[0] == 1:
         own = own[1:]

@@ -48,7 +48,7 @@ def _columns_in_f16_rows(x: Node, k: int) -> Shape:
 
 
 def _columns_in_f16_columns(x: Node, k: int) -> Shape:
-    """Return the leading axes of x, of whose rows the values of one k lie together."""
+    """Return the leading axes of x, f16 and transposed: values of one k are adjacent."""
     require_rank("linear", "x", x, 1)
     columns = x.spec.shape[:-1]
     wanted = f16_columns_spec(columns, k)
@@ -80,7 +80,7 @@ def require_rows(op_name: str, x: Node, k: int, squares: int = 0) -> None:
 
 
 def _columns_in_q8(x: Node, k: int, prologue: Prologue) -> Shape:
-    """Return the leading axes of x, whose rows are groups in eight bits, in planes or not."""
+    """Return the leading axes of x, whose rows are groups of 8-bit values, perhaps in planes."""
     require_rank("linear", "x", x, 2)
     parts, planar = prologue.parts, _is_planar(x)
     shape = x.spec.shape
@@ -97,7 +97,7 @@ def _columns_in_q8(x: Node, k: int, prologue: Prologue) -> Shape:
 
 
 def _columns_in_q16(x: Node, k: int) -> Shape:
-    """Return the leading axes of x, whose rows are groups in sixteen bits, in planes."""
+    """Return the leading axes of x, whose rows are groups of sixteen-bit values, in planes."""
     require_rank("linear", "x", x, 3)
     columns = x.spec.shape[1:-2]
     wanted = q16_spec(columns, k // GROUP)
@@ -111,7 +111,7 @@ def _columns_in_q16(x: Node, k: int) -> Shape:
 
 
 def _columns_in_f16(x: Node, weight: Node) -> Shape:
-    """Return the leading axes of x, whose rows are groups in f16, in planes for blocks."""
+    """Return the leading axes of x, whose rows are groups of f16 values, in planes for blocks."""
     require_rank("linear", "x", x, 2)
     dtype, k = weight.spec.dtype, weight.spec.shape[-1]
     columns = x.spec.shape[1:-2] if is_planar(dtype) else x.spec.shape[:-2]
@@ -131,5 +131,5 @@ def _is_planar(x: Node) -> bool:
 
 
 def column_snippet(x: Node) -> str:
-    """Return the import that reads groups in eight bits, in planes or not."""
+    """Return the import that reads groups of eight-bit values, either in planes or in rows."""
     return PLANAR if _is_planar(x) else ROW

@@ -237,7 +237,7 @@ def split_axes(spec: Spec, axes: Sequence[int]) -> tuple[Spec, Spec]:
 
 
 def threads_alone(kept: Spec, reduced: Spec, part: int) -> bool:
-    """Return whether a thread reduces alone: values are few, or neighbours are of other outputs."""
+    """Return whether one thread reduces each output: few values, or neighbours of other outputs."""
     if reduced.size < FEW or part < FEW:
         return True
     # Then neighbouring threads read neighbouring values.

@@ -338,7 +338,7 @@ def resolve_tokens_reference(ids: Array, token_slots: Array) -> Array:
 
 
 def reference(slot: int) -> int:
-    """Return the id that refers to a slot's token; -1 keeps meaning no token."""
+    """Return the id that refers to the token in a slot; -1 still means no token."""
     return -2 - slot
 
 
@@ -398,7 +398,7 @@ def _require_sampling(op: str, sampling: Node, x: Node) -> None:
 
 
 def _best(values: Array, k: int, first: int) -> Array:
-    """Return ids of the k largest, counted from `first`; NaN is above infinity, -1 fills up."""
+    """Return ids of the k largest, counted from `first`; NaN is largest, missing ids are -1."""
     is_nan = np.isnan(values)
     others = np.flatnonzero(~is_nan)
     ids = [

@@ -229,7 +229,9 @@ class GraphDecoder:
         named_ = {key: self._decode(value) for key, value in kwargs.items()}
         launch = op.record(*given, **named_)
         if launch.into is not None and launch.into.storage is not place:
-            raise BackendError(f"stage: {name} writes another tensor here; install one version")
+            raise BackendError(
+                f"stage: op {name} writes to another tensor here; install the same version on all nodes"
+            )
         return Node(made, place, source=view, call=Call(op, given, named_), launch=launch)
 
     def _decode(self, value: Plain) -> Any:  # noqa: ANN401

@@ -229,7 +229,7 @@ class StageLink:
             return
 
     def _look_for_end(self, until: float) -> None:
-        """Do the same where the system does not tell an end from data, as macOS and Windows."""
+        """Do as `wait_for_end` on macOS and Windows, which do not tell an end from data."""
         while (left := until - time.monotonic()) > 0:
             readable, _, _ = select.select([self._socket], [], [], left)
             # Only the end can be read without a byte. `recv` would wait for a beat if the thread
@@ -260,7 +260,10 @@ class StageLink:
         count, size = LENGTHS.unpack(self._read(LENGTHS.size))
         most = self._calls[0].most if self._calls else 0
         if count > MOST_TEXT or size > most:
-            raise self._lose(f"it sends {count} and {size} bytes, needs {MOST_TEXT} and {most}")
+            raise self._lose(
+                f"it sends {count} bytes of JSON and {size} of data, needs at most {MOST_TEXT} "
+                f"and {most}"
+            )
         text, raw = self._read(count), self._read(size)
         try:
             message = cast("Message", json.loads(text))

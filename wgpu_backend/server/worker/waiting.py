@@ -16,7 +16,7 @@ MOST_NAME = 64
 
 
 def main(handle: str) -> None:
-    """Wait for a connection and its program, then be that program.
+    """Wait for a connection and the program that it names, then run that program.
 
     Parameters
     ----------

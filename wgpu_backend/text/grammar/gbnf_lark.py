@@ -311,7 +311,7 @@ class _Plan:
                 waiting += _refs(self.shapes[name])
 
     def _shape_parted(self, key: str) -> _Shape:
-        """Return two alternatives: a lexeme without some words' continuations, or word and rest."""
+        """Split a lexeme: texts that do not continue certain words, or such a word and its rest."""
         node, words = self._parted[key], self._words[key]
         without = key + "".join(f" & ~(/{_spell(word)}(?s:.)+/)" for word in words)
         number = len(self.lexemes)

@@ -682,7 +682,7 @@ class Grammar:
         raise GrammarError(f"format: {_short(form)}, needs 'json' or a JSON schema")
 
     def source(self) -> str:
-        """Return the text for the compiler, with rules of white space and escapes of a schema."""
+        """Return the text for the compiler, with the schema's rules for white space and escapes."""
         if self.kind != "json_schema":
             return self.text
         schema = json.loads(self.text)

@@ -44,7 +44,7 @@ def _has(template: str, span: Span) -> bool:
 
 
 def find_suffix(template: str) -> str | None:
-    """Return the suffix in each tag of a Hy 3's template, or None for other templates."""
+    """Return the suffix in each tag of a Hy 3 template, or None for other templates."""
     named = _NAMED.search(template)
     return named[1] if named and "<think{}>" in template else None
 

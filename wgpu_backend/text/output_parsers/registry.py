@@ -315,7 +315,7 @@ def _deepseek_form(template: str) -> CallForm:
 
 
 def _dsml_span(name: str) -> Span:
-    """Return the span of V3.2, or of V4, which writes ``tool_calls`` in it.
+    """Return the span of DeepSeek V3.2, or of V4, whose tag has ``tool_calls`` in it.
 
     ::
 
@@ -353,7 +353,7 @@ DEEPSEEK = Format(
 
 
 def _dsml_form(template: str) -> CallForm:
-    """Return the form of V3.2 or V4, with ``｜DSML｜`` apart: it is a control token."""
+    """Return the form of DeepSeek V3.2 or V4, with ``｜DSML｜`` apart: it is a control token."""
     block = "function_calls" if "function_calls>" in template else "tool_calls"
     return CallForm(
         ("<", _DSML, f"{block}>\n", "<", _DSML, 'invoke name="{name}">\n'),
@@ -478,7 +478,7 @@ _M3 = "]<]minimax[>["
 
 
 def _minimax_form(template: str) -> CallForm:
-    """Return M2's form; M3's nested elements follow no schema, and it knows Hermes' tags."""
+    """Return MiniMax M2's form; M3's nested elements follow no schema, it knows Hermes' tags."""
     if _M3 in template:
         return HERMES_FORM
     return CallForm(

@@ -209,7 +209,7 @@ def read_tagged_call(body: Body, tagging: Tagging, name: str) -> Reader[None]:
 
 
 def _wait_call(text: IncomingText, there: _Patterns) -> Reader[None]:
-    """Wait for the last tag of a call and the one after it, to read most calls at once.
+    """Wait until a call's last tag and the tag after it have arrived, to read most calls at once.
 
     What looks like it may be part of a value: after some of those the call is read as it comes.
     """

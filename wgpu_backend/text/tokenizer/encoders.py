@@ -52,7 +52,7 @@ class Source:
     pretokenizer: PreTokenizer
 
     def typed_ids(self, keep: int | None = None) -> dict[str, int]:
-        """Return the ids of the texts that text may become, and of `keep`."""
+        """Return the ids of the tokens that ordinary text may become, and of `keep`."""
         control = self.special.control - {keep}
         return {text: i for text, i in self.vocabulary.ids.items() if i not in control}
 

@@ -166,7 +166,7 @@ class LibraryTokenizer:
             return False
 
     def may_be_marked(self, text: str) -> bool:
-        """Return whether a text may have marks everywhere, as one that `becomes_control`."""
+        """Return whether each character of a text may have a mark, see `Shield.mark_all`."""
         return MARK in text and (self._normal_control or self._control_pieces)
 
     @cached_property

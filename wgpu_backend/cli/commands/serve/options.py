@@ -99,7 +99,7 @@ class AddressOptions:
 
     @property
     def origins(self) -> tuple[str, ...]:
-        """The origins that were given, without `localhost`, which is always allowed."""
+        """The allowed origins from the options, without `localhost`, which is always allowed."""
         text = self.cors_origins
         if text is not None and not split_words(text):
             raise UsageError(f"--cors-origins: {brief(text)}, {_NEEDED}")

@@ -52,7 +52,7 @@ class Bert(Family):
 
 
 def positions(x: Values, settings: Settings) -> Values:
-    """Drop the position embeddings up to that of padding."""
+    """Drop the position embeddings of the padding token and of those before it."""
     return drop_first(x, first_position(settings))
 
 

@@ -26,7 +26,7 @@ class CommandR(Decoder):
     harmless = ("use_qk_norm",)
 
     def keys(self) -> dict[str, Value]:
-        """Return the logits' factor, and the context, longer than config.json's positions."""
+        """Return the logits' factor, and the context length, above config.json's positions."""
         s = self.settings
         made: dict[str, Value] = {
             "context_length": s.uint("model_max_length", "max_position_embeddings"),

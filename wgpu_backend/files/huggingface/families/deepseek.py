@@ -77,7 +77,7 @@ class DeepSeek2(Family):
     )
 
     def useful(self, name: str) -> bool:
-        """Skip layers after the last one, which predict further tokens and are not supported."""
+        """Skip the layers after the last one: multi-token prediction is not supported."""
         return super().useful(name) and is_before_end(self, name)
 
     def keys(self) -> dict[str, Value]:

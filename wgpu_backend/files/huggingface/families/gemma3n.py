@@ -56,7 +56,7 @@ def _repeat_first(x: Values, rows: int) -> Values:
 
 @family("Gemma3nForConditionalGeneration", "Gemma3nForCausalLM")
 class Gemma3n(Decoder):
-    """Gemma 3n: several states of a token, and inputs of each layer."""
+    """Gemma 3n: several hidden states per token (AltUp), and an embedding per layer."""
 
     architecture = "gemma3n"
     activation = None
@@ -100,7 +100,7 @@ class Gemma3n(Decoder):
         return find_sliding(self.settings, lambda i: (i + 1) % 5 != 0)
 
     def rename(self, name: str, values: Values) -> list[tuple[str, int | None, Values]]:
-        """Return the GGUF tensors of a tensor; tables of inputs get a row for every token."""
+        """Return the GGUF tensors of a tensor; per-layer embeddings get a row for every token."""
         bare = self.bare(name)
         if found := _STATES.fullmatch(bare):
             return [(_STACKS[found[1]], int(found[2]), values)]
@@ -109,7 +109,7 @@ class Gemma3n(Decoder):
         return super().rename(name, values)
 
     def keys(self) -> dict[str, Value]:
-        """Return the number of states, shared layers, inputs of layers and shares of zeros."""
+        """Return keys of AltUp, shared KV layers, per-layer embeddings and activation sparsity."""
         s = self.settings
         return {
             "altup.num_inputs": s.uint("altup_num_inputs", default=4),
@@ -122,7 +122,7 @@ class Gemma3n(Decoder):
         }
 
     def _zeros(self) -> Any:  # noqa: ANN401
-        """Return the deviations above the mean that leave a share of values below them."""
+        """Return how many standard deviations above the mean a share of the values lies below."""
         s, count = self.settings, layer_count(self.settings)
         sparse = _SPARSE_LAYERS if count > _SPARSE_LAYERS else 0
         usual = [_SPARSE] * sparse + [0.0] * (count - sparse)

@@ -54,7 +54,7 @@ _STILL = 1e30
 
 @family("Gemma4ForConditionalGeneration", "Gemma4ForCausalLM")
 class Gemma4(Decoder):
-    """Gemma 4: wider heads with full attention, and inputs of each layer."""
+    """Gemma 4: wider heads in layers with full attention, and an embedding per layer."""
 
     architecture = "gemma4"
     activation = "gelu"
@@ -88,7 +88,7 @@ class Gemma4(Decoder):
         self.rope = Settings(rope.source, left | {"rope_type": "default"}, rope.asked)
 
     def rename(self, name: str, values: Values) -> list[tuple[str, int | None, Values]]:
-        """Return the GGUF tensors that a tensor of the folder becomes; scales have own suffixes."""
+        """Return the GGUF tensors that a tensor becomes; scales have their own suffixes."""
         for end, (to, suffix) in _SCALES.items():
             if name.endswith(end):
                 [(made, part, _)] = super().rename(name.removesuffix(end) + to, values)
@@ -125,7 +125,7 @@ class Gemma4(Decoder):
         return {"rope_freqs.weight": constant(factors)}
 
     def keys(self) -> dict[str, Value]:
-        """Return sizes of heads of both kinds, shared layers, and inputs of layers.
+        """Return head sizes of both kinds of layers, shared KV layers, and per-layer embeddings.
 
         Raises
         ------
@@ -167,7 +167,7 @@ class Gemma4(Decoder):
         return np.array([own if slides else wide for slides in self.slides()], np.int32)
 
     def _inner(self) -> Any:  # noqa: ANN401
-        """Return the columns of each feed-forward network, which layers without keys may double."""
+        """Return the width of each feed-forward network; layers that share keys may have twice it."""
         s, count = self.settings, layer_count(self.settings)
         inner = s.uint("intermediate_size")
         if not s.flag("use_double_wide_mlp", default=False):

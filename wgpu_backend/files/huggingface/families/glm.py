@@ -49,7 +49,7 @@ class Glm4(Decoder):
 
 
 def _split_pairs(key: str) -> Callable[[Values, Settings], Values]:
-    """Return the transform of queries or keys to the order of GGUF files with several positions."""
+    """Return the transform of queries or keys to the order of GGUF files with M-RoPE."""
 
     def change(x: Values, settings: Settings) -> Values:
         heads = settings.uint(key)
@@ -102,7 +102,7 @@ class Glm4Moe(Decoder):
     )
 
     def useful(self, name: str) -> bool:
-        """Skip layers after the last one, which predict further tokens and are not supported."""
+        """Skip the layers after the last one: multi-token prediction is not supported."""
         return super().useful(name) and is_before_end(self, name)
 
     def keys(self) -> dict[str, Value]:

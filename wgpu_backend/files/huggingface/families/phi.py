@@ -49,7 +49,7 @@ class Phi3(Family):
     )
 
     def keys(self) -> dict[str, Value]:
-        """Return the context of training, and the rotated size of a head."""
+        """Return the training context length, and the rotated size of a head."""
         s, rope = self.settings, self.rope
         whole = s.uint("max_position_embeddings")
         old = rope.uint("original_max_position_embeddings", default=whole)

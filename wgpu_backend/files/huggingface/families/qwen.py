@@ -139,7 +139,7 @@ class Qwen3VL(Qwen3):
     harmless = (*Qwen3.harmless, *_TOWERS)
 
     def keys(self) -> dict[str, Value]:
-        """Return the sections of rotation, and the layers that the tower adds rows after."""
+        """Return the sections of rotation, and the layers after which tower rows are added."""
         return {**super().keys(), **_interleaved_keys(self.rope), **_deep_keys(self.settings)}
 
 
@@ -163,6 +163,6 @@ def _interleaved_keys(rope: Settings) -> dict[str, Value]:
 
 
 def _deep_keys(settings: Settings) -> dict[str, Value]:
-    """Return the number of layers that the tower adds rows after."""
+    """Return the number of layers after which rows of the tower are added (DeepStack)."""
     tower = settings.section("vision_config")
     return {"n_deepstack_layers": len(tower.uints("deepstack_visual_indexes", default=[]))}

@@ -101,7 +101,7 @@ class Qwen2Tower(TowerFamily):
         return made
 
     def sizes(self) -> dict[str, Value]:
-        """Return the keys of the widths."""
+        """Return the keys of the tower's widths."""
         width = self.own.uint("embed_dim")
         return {
             "vision.embedding_length": width,
@@ -140,7 +140,7 @@ class Qwen3Tower(Qwen2Tower):
     }  # fmt: skip
 
     def sizes(self) -> dict[str, Value]:
-        """Return the key of the layers that a merger follows."""
+        """Return the key that lists the layers followed by a merger."""
         deep = self.own.uints("deepstack_visual_indexes")
         layers = self.own.uint("depth")
         return {"vision.is_deepstack_layers": np.array([i in deep for i in range(layers)])}

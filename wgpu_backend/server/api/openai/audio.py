@@ -79,7 +79,7 @@ def endpoints(state: State) -> list[Endpoint]:
 
 
 async def _order(state: State, fields: Fields, options: Mapping[str, Any]) -> SpeechRequest:
-    """Return the request for the process."""
+    """Return the transcription request to send to the speech process."""
     name = state.get_model_name(fields)
     stored = await run_in_threadpool(state.find, name)
     if not await run_in_threadpool(takes_sound, stored.path):
