@@ -1,4 +1,4 @@
-"""dots.llm1 and MiniMax M2.
+"""Make a rotation of whole heads; the file's size is for latent attention, and unused here.
 
 Both choose experts by a sigmoid. Huo et al. 2025, "dots.llm1 Technical Report", §2: Qwen3's
 attention, and experts as in DeepSeek-V3, some of them shared; the first layers are dense. MiniMax

@@ -70,7 +70,7 @@ class PlainKeyAttention(LocalAttention):
     scales: Tensor = nn.weight("per_dim_scale", "head")
 
     def get_scales(self, zero: Tensor) -> Tensor:
-        """Return the factors of a query's columns, given a zero: (head,)."""
+        """Return the factors of a query's columns: (head,)."""
         # Gemma 4's files have them after softplus. The sum is in the context of the zero.
         return self.scales.add(zero).softplus()
 

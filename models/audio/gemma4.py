@@ -131,7 +131,7 @@ class LocalAttention(nn.Module):
         return self.out(y.contiguous().reshape(count, self.width))
 
     def get_scales(self, zero: Tensor) -> Tensor:
-        """Return the factors of a query's columns, given a zero: (head,)."""
+        """Return the factors of a query's columns: (head,)."""
         return self.scales
 
 

@@ -1,4 +1,4 @@
-"""Functions that read and write values by ids, and find the places of values."""
+"""Functions that read and write values by index, and find the indices of values."""
 
 from __future__ import annotations
 

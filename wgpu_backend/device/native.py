@@ -63,7 +63,7 @@ _SUBGROUP_SIZE = re.compile(r" *@subgroup_size\(\w+\)")
 
 
 def enable(text: str) -> str:
-    """Return WGSL as naga compiles it: matrix units are enabled on the first line if it uses them.
+    """Return WGSL for naga: it enables matrix units on the first line if it uses them.
 
     naga has no attribute for the size of subgroups; matrix units are only used where all are of one
     size.

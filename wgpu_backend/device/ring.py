@@ -14,7 +14,7 @@ Given = tuple[Binding, memoryview]
 
 
 class Ring:
-    """A ring of inputs: written directly for one replay, by a write and a copy each for several.
+    """A ring of inputs: one replay gets its inputs by a write, several of a submit by copies.
 
     A write comes before all that is submitted next, so what several replays of a submit are given
     is written to a buffer of its own, from where commands of each copy its part.

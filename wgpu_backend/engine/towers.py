@@ -74,7 +74,7 @@ def _run(act: Callable[[], Item]) -> Item:
 
 
 class Speeds:
-    """The times of a device's dispatches, by op and cost, learned from pieces of several.
+    """A model of dispatch times, by op and cost, that is fitted to the times of several at once.
 
     Layers repeat their dispatches, so that most times are known after the first layer.
     """
@@ -264,7 +264,7 @@ class _Now:
     wanted_by: weakref.ref[Inserted] | None = None
 
     def is_wanted_by(self, inserted: Inserted | None) -> bool:
-        """Return whether that request waits for it; with None, whether none does."""
+        """Return whether the request waits for this encoding; for None, whether no request does."""
         return (None if self.wanted_by is None else self.wanted_by()) is inserted
 
 

@@ -87,7 +87,7 @@ class OpNode:
         return {name: v for name, v in self.call.kwargs.items() if not isinstance(v, Node)}
 
     def arguments(self, *names: str) -> list[Any]:
-        """Return arguments of the op's call, with operands as they were before the op viewed them.
+        """Return arguments of the op's call; the operands are those before the op viewed them.
 
         Parameters
         ----------

@@ -74,7 +74,7 @@ class Tokens:
 
     @cached_property
     def grammars(self) -> GrammarVocabulary:
-        """The tokens as grammars need them."""
+        """The vocabulary in the form that grammars are matched with."""
         return GrammarVocabulary(self.tokenizer, self._rows)
 
     @cached_property

@@ -372,7 +372,7 @@ class NumpyRecorded:
 
     @contextmanager
     def given(self, arrays: Mapping[str, Array]) -> Generator[None]:
-        """Give the named inputs these values until the block ends."""
+        """Set the named inputs to these values until the block ends."""
         try:
             for name, values in arrays.items():
                 self._inputs[name].handle = values.reshape(-1)

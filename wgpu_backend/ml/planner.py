@@ -239,7 +239,7 @@ class _Planner:
     def _evened(
         self, first: int, order: Sequence[DeviceBudget], full: Placement, *, hosted: bool
     ) -> Placement:
-        """Return the placement with the smallest share of each memory that suffices."""
+        """Return the placement that fills all memories to one share, the least that suffices."""
         low, high, best = 0.0, 1.0, full
         for _ in range(24):
             middle = (low + high) / 2

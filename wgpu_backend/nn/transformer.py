@@ -197,7 +197,7 @@ class Transformer(Model):
         return nn.Rotary(options, self._read(self.rope_short), self._read(self.rope_long))
 
     def _sections(self) -> dict[str, Any]:
-        """Return the options of a rotation by several positions."""
+        """Return the options of M-RoPE: the sections of pairs that each axis rotates."""
         key = "rope.dimension_sections"
         if self.sectioning is None or key not in self.config:
             return {}

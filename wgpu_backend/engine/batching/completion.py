@@ -279,7 +279,7 @@ class Completion:
 
     @property
     def _text_tokens(self) -> list[int]:
-        """Return the tokens without the stand-ins of rows, which no penalty counts."""
+        """Return the tokens without the placeholders of media rows, which penalties ignore."""
         if self.inserted is None:
             return self.tokens
         return [token for token in self.tokens if token < STAND_IN]

@@ -43,7 +43,7 @@ def _prompts(context: Context, rng: np.random.Generator) -> Tensor:
 
 
 def _plain_keys(context: Context, rng: np.random.Generator, *, masked: bool = False) -> Tensor:
-    """Build attention over plain keys, without a mask or with one of numbers."""
+    """Build attention over plain keys, without a mask or with an additive one."""
     q, k, v = (
         normal(context, rng, 45, 4, 24),
         normal(context, rng, 70, 2, 24),

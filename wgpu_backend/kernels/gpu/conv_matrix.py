@@ -93,7 +93,7 @@ def magnitudes_reference(x: Array) -> Array:
     trusted=True,
 )
 def f16_pixels(x: Node, magnitudes: Node) -> Launch:
-    """Round a tensor to f16, all of it by one power of two, for convolutions by matrix units.
+    """Round a tensor to f16 after scaling by one power of two, for convolutions by matrix units.
 
     Parameters
     ----------

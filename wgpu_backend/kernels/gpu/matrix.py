@@ -126,7 +126,7 @@ def _count(m: int, n: int, tile: Tile) -> int:
 
 
 def dialect(unit: MatrixUnit, tiles: Sequence[str], sums: str) -> dict[str, str | int]:
-    """Return the shader choices by which a kernel calls a unit.
+    """Return the shader choices for the matrix operations of a device's WebGPU implementation.
 
     Parameters
     ----------

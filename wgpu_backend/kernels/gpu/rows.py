@@ -54,7 +54,7 @@ IN_Q16 = {"rounding": "kernels/gpu/lib/round_q16"}
 
 
 def by_eight_lanes(launch: Launch, capabilities: Capabilities) -> Launch:
-    """Round with neighbouring lanes on neighbouring values; a GPU has more lanes than groups."""
+    """Round with eight lanes for each group of 32 values; one lane each would leave most idle."""
     params = {"groups": launch.operands["x"].spec.shape[-1] // GROUP, **launch.params}
     choices = {**launch.choices, "WEIGHTED": "weight" in launch.operands}
     if "weight" not in launch.operands:

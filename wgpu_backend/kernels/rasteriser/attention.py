@@ -96,7 +96,7 @@ def attend_plain_keys(launch: Launch, capabilities: Capabilities) -> Launch:
 
 
 def _plain_keys_by_lanes(launch: Launch) -> Launch | None:
-    """Return a launch that takes heads of queries together; None for too many sums or tiles."""
+    """Return a launch whose lanes share a key head's queries; None for too many sums or tiles."""
     batch, tokens, heads, _ = launch.operands["q"].spec.shape
     keys, v = launch.operands["k"].spec, launch.operands["v"].spec
     rows = Rows(tokens, heads // keys.shape[2], sequences=0)

@@ -159,7 +159,7 @@ def interleaved_groups(rows: int, per_lane: int, depth: int) -> int:
 
 
 def has_short_rows(launch: Launch) -> bool:
-    """Return whether a work group without interleaved rows should touch its weights first."""
+    """Return whether rows are short, so that a work group should load its weights in advance."""
     spec = launch.operands["weights"].spec
     return spec.dtype.nbytes(spec.shape[-1]) < SHORT_NBYTES
 
@@ -283,7 +283,7 @@ def _from_planes(launch: Launch, columns: int, depth: int) -> dict[str, str | in
 
 
 def _known_groups(launch: Launch) -> int:
-    """Return the groups of a row if a kernel compiled for them is faster; else 0."""
+    """Return the number of groups in a row if a kernel with that constant is faster; else 0."""
     short = launch.operands["weights"].spec.dtype in SHORT
     return launch.count("groups") if short else 0
 

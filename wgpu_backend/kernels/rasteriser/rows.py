@@ -70,7 +70,7 @@ def top_k(launch: Launch, _: Capabilities) -> Launch:
 
 
 def norm(launch: Launch, _: Capabilities) -> Launch:
-    """Reduce a row by one subgroup: a barrier costs all registers."""
+    """Reduce a row by one subgroup, because a barrier makes a CPU spill all registers."""
     return reducing_rows(launch, f"{LIB}/row_subgroup")
 
 

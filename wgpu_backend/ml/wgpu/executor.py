@@ -524,7 +524,7 @@ class WgpuPausableRun:
 
 @dataclass(slots=True)
 class PausableTurns:
-    """The one pausable run of an executor whose values are in the slots."""
+    """The pausable run whose intermediates the slots of an executor hold."""
 
     now: WgpuPausableRun | None = None
 

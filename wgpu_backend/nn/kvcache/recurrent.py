@@ -203,7 +203,10 @@ class RecurrentCache:
         """Raise if the data was saved by a cache of another shape."""
         length = saved.length
         if list(saved.runs) != ([(length - 1, length)] if length else []):
-            raise ContextError(f"cache: a state after {length} positions was saved as {saved.runs}")
+            raise ContextError(
+                f"cache: a state after {length} positions was saved with runs {saved.runs}, needs "
+                "one of the last position"
+            )
         saved.require_rows(self.tensors)
 
     def restore_part(self, sequence: int, saved: SavedPart) -> None:

@@ -297,6 +297,6 @@ def _is_row(weight: Node, cols: int) -> bool:
 
 
 def _attending(node: OpNode, graph: Graph, queries: Node, keys: Node, values: Node) -> Node:
-    """Rebuild the attention on the states after the write."""
+    """Rebuild the attention so that it reads the cache after the write."""
     rest = [node.operands[name] for name in ("positions", "sequences", "table")]
     return graph.call(find(node.op), queries, keys, values, *rest, **node.call.kwargs)

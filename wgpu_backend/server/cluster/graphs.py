@@ -230,7 +230,7 @@ class GraphDecoder:
         launch = op.record(*given, **named_)
         if launch.into is not None and launch.into.storage is not place:
             raise BackendError(
-                f"stage: op {name} writes to another tensor here; install the same version on all nodes"
+                f"stage: op {name} writes to another tensor here; install one version on all nodes"
             )
         return Node(made, place, source=view, call=Call(op, given, named_), launch=launch)
 

@@ -31,7 +31,7 @@ class TimelyProtocol(H11Protocol):
         self.app = self._run
 
     async def _run(self, scope: Any, receive: Any, send: Any) -> None:  # noqa: ANN401
-        """Run the application with a shorter way for pieces of streams."""
+        """Run the application, with a fast path for the pieces of streams."""
         is_chunked = False
 
         async def send_quickly(message: Any) -> None:  # noqa: ANN401

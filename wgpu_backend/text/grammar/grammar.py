@@ -453,7 +453,7 @@ def number_multiples(schema: Mapping[str, Any]) -> list[Json] | None:
 
 
 def _divide(parts: list[Json], step: Any, choices: list[Json] | None) -> list[Json]:  # noqa: ANN401
-    """Keep ranges to multiples of `step`, which `choices` describe if its decimals need it.
+    """Keep only multiples of `step` in ranges; `choices` are schemas for a step with decimals.
 
     The compiler divides in doubles and so finds no multiple in some ranges that have one: 2.01 by
     0.01. Ranges with few multiples are therefore replaced by these.

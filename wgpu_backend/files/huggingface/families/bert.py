@@ -63,7 +63,7 @@ def first_position(settings: Settings) -> int:
 
 @family("RobertaModel", "RobertaForMaskedLM", "XLMRobertaModel", "XLMRobertaForMaskedLM")
 class Roberta(Bert):
-    """BERT with positions that count from the one after the padding's."""
+    """BERT whose positions begin after that of the padding token."""
 
     defaults: ClassVar[Mapping[str, object]] = {**Bert.defaults, "pad_token_id": 1}
     names = make_names(

@@ -167,7 +167,7 @@ class Gemma4(Decoder):
         return np.array([own if slides else wide for slides in self.slides()], np.int32)
 
     def _inner(self) -> Any:  # noqa: ANN401
-        """Return the width of each feed-forward network; layers that share keys may have twice it."""
+        """Return the width of each feed-forward network, twice in layers that share keys."""
         s, count = self.settings, layer_count(self.settings)
         inner = s.uint("intermediate_size")
         if not s.flag("use_double_wide_mlp", default=False):
