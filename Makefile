@@ -80,7 +80,7 @@ OF_ONE_DEVICE := $(addprefix --ignore=tests/engine/,test_host_memory.py test_pla
 
 # pytest ends with 5 when nothing matched, which is no failure if something did in another share.
 .PHONY: test-all
-test-all: $(DEV_STAMP) ## Run all cases that `make test` leaves out, and those for a second driver
+test-all: $(DEV_STAMP) ## Run some of the cases that `make test` leaves out, and those for a second driver
 	@$(PY) .ci/gpu_driver.py --second $(SECOND)
 	@$(PY) .ci/naga.py build/naga
 	@ran=; failed=; \

@@ -23,7 +23,7 @@ from hypothesis import HealthCheck, settings
 from tests.count_cases import CaseCounter
 from tests.placing import TwoNumpyDevices
 from tests.rasterisers import as_rasteriser
-from tests.shares import GPU_FIXTURES, KINDS, SHARES, choose
+from tests.shares import GPU_FIXTURES, KINDS, SECOND_DRIVER, SHARES, choose
 from wgpu_backend.device.adapters import adapters
 from wgpu_backend.errors import DeviceError
 from wgpu_backend.kernels import complete
@@ -53,7 +53,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--every-case", action="store_true", help="whole grids and rare cases, not a few of them"
     )
-    parser.addoption("--seed", type=int, help="of drawn operands; by default another in each run")
+    parser.addoption(
+        "--seed", type=int, help="of drawn cases and operands; by default another in each run"
+    )
     parser.addoption(
         "--two-devices", action="store_true", help="models on the CPU have layers on two of them"
     )
@@ -89,7 +91,7 @@ def pytest_configure_node(node: Any) -> None:
 
 
 def pytest_report_header(config: pytest.Config) -> str:
-    return f"operands of tests/ops/test_table.py: --seed {config.option.seed}"
+    return f"drawn cases, and operands of tests/ops/test_table.py: --seed {config.option.seed}"
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -107,6 +109,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 @pytest.hookimpl(wrapper=True)
 def pytest_collection(session: pytest.Session) -> Generator[None, object, object]:
     """Look for no garbage meanwhile: nearly all that is made stays, and looking takes seconds."""
+    read_listed(session.config)
     start_elsewhere(session.config)
     gc.disable()
     try:
@@ -119,6 +122,12 @@ def pytest_collection_finish() -> None:
     """Look for garbage among no tests, which stay to the end, and less often than Python does."""
     gc.freeze()
     gc.set_threshold(5_000)
+
+
+def read_listed(config: pytest.Config) -> None:
+    """Read only the files that the share for a second driver has tests of."""
+    if config.option.share == "second" and config.args == ["tests"]:
+        config.args[:] = sorted({start.partition("::")[0] for start in SECOND_DRIVER})
 
 
 def start_elsewhere(config: pytest.Config) -> None:

@@ -1,13 +1,15 @@
 """Which cases of the tests run in `make test`, and in each part of `make test-all`.
 
-`make test` runs a few cases of every test, chosen so that they differ from each other. The others
-run in three shares: on a second driver; on four lanes, for which LLVM compiles a kernel of a
-rasteriser in half the time that it takes for eight; and the rest, on all lanes. What a test needs
-follows from its folder and its parameters; the lists below have the exceptions.
+`make test` runs a few cases of every test, chosen so that they differ from each other. Of the
+others, each run draws some by its seed, in three shares: on a second driver; on four lanes, for
+which LLVM compiles a kernel of a rasteriser in half the time that it takes for eight; and the rest,
+on all lanes. What a test needs follows from its folder and its parameters; the lists below have the
+exceptions.
 """
 
 from __future__ import annotations
 
+import random
 import zlib
 from collections.abc import Iterable, Sequence
 from functools import cache
@@ -28,6 +30,10 @@ KINDS: dict[str, dict[str, object]] = {
     "split wide": {"max_binding_nbytes": 64 << 10, "software": False},
 }
 GPU_FIXTURES = {"executors", "gpu", "any_gpu", "full", "split"}
+
+# Of the cases that `make test` leaves out, a run draws one in so many of each test, by its seed. So
+# two runs differ, and what one of them misses a later one finds. `--every-case` runs them all.
+ONE_IN = 4
 
 # A drawn few of the cases that differ little from others and take ten seconds of compiling.
 RARE_CASES = 12
@@ -110,9 +116,9 @@ def choose(
     Parameters
     ----------
     seed : int
-        Of the rare cases that are drawn.
+        Of the cases that are drawn.
     every_case : bool
-        Take whole grids, and all rare cases.
+        Take whole grids and all rare cases, and draw nothing.
     """
     common = {item for item in items if not is_rare(item)}
     if share is None:
@@ -128,7 +134,8 @@ def choose(
     wide = {item for item in left if runs_on_all_lanes(item)}
     spared = {i for i in wide if is_in(OF_FEW, i) and not i.nodeid.startswith(ALL_LANES)}
     wide -= spared - few(spared)
-    return wide if share == "rest" else left - wide
+    mine = wide if share == "rest" else left - wide
+    return mine if every_case else mine & drawn | draw(mine - drawn, first, seed)
 
 
 def is_slow(item: pytest.Item) -> bool:
@@ -148,6 +155,21 @@ def draw_rare(items: Iterable[pytest.Item], seed: int) -> set[pytest.Item]:
     count = min(RARE_CASES, len(line))
     places = np.random.default_rng(seed).choice(len(line), count, replace=False) if line else ()
     return {line[int(place)] for place in places}
+
+
+def draw(
+    items: Iterable[pytest.Item], others: Iterable[pytest.Item], seed: int
+) -> set[pytest.Item]:
+    """Draw one in a few cases of each test, and at least one of a test without any of `others`."""
+    found = set[pytest.Item]()
+    elsewhere = {test_of(item) for item in others}
+    for test, cases in groupby(sorted(items, key=lambda item: item.nodeid), key=test_of):
+        line = list(cases)
+        rng = random.Random(f"{seed} {test}")  # not NumPy's: a text is a seed as it is
+        # Rounded up or down by chance, so that each case is as likely as any other.
+        count = int(len(line) / ONE_IN + rng.random())
+        found.update(rng.sample(line, max(count, test not in elsewhere)))
+    return found
 
 
 def runs_on_a_second_driver(item: pytest.Item) -> bool:

@@ -1,11 +1,13 @@
 """The lists in tests/shares.py name what there is, and what a share would skip."""
 
 import re
+from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from tests.shares import ALL_LANES, EIGHT_LANE_FIXTURES, FOUR_LANES, SECOND_DRIVER
+from tests.shares import ALL_LANES, EIGHT_LANE_FIXTURES, FOUR_LANES, ONE_IN, SECOND_DRIVER, draw
 
 ROOT = Path(__file__).parent.parent
 
@@ -27,3 +29,32 @@ def test_only_listed_fixtures_skip_a_device_of_four_lanes():
             found.add(re.findall(r"^def (\w+)", text[: at.start()], re.MULTILINE)[-1])
     assert found - {"_shuffling"} <= EIGHT_LANE_FIXTURES
     assert len(found) >= 3
+
+
+class Case(SimpleNamespace):
+    """Enough of a pytest item to be drawn."""
+
+    __hash__ = object.__hash__
+
+
+def cases_of(test, count):
+    return [Case(nodeid=f"tests/test_a.py::{test}[{n}]") for n in range(count)]
+
+
+@pytest.mark.parametrize("count", [1, 3, 4, 30])
+def test_each_case_is_drawn_as_often_as_the_others(count):
+    line, seeds = cases_of("test_a", count), range(2000)
+    found = Counter(case.nodeid for seed in seeds for case in draw(line, line[:1], seed))
+    # 500 of 2000 with a spread of 19; five spreads are exceeded once in millions.
+    assert all(abs(found[case.nodeid] - len(seeds) / ONE_IN) < 100 for case in line)
+
+
+def test_a_seed_draws_the_same_in_any_process_and_another_one_others():
+    line = cases_of("test_a", 40) + cases_of("test_b", 40)
+    assert draw(line, line, 5) == draw(line[::-1], line, 5) != draw(line, line, 6)
+
+
+def test_of_a_test_that_runs_nowhere_else_a_case_is_drawn():
+    line = cases_of("test_a", 2)
+    assert all(draw(line, cases_of("test_b", 1), seed) for seed in range(50))
+    assert not all(draw(line, line, seed) for seed in range(50))
