@@ -1,8 +1,9 @@
-"""BLOOM and MPT: positions by ALiBi.
+"""BLOOM, MPT, Refact, Baichuan 13B: positions by ALiBi.
 
 BigScience 2022, "BLOOM", §3.2: GPT-2's layers, and a norm of the embeddings. MosaicML 2023,
-"Introducing MPT-7B": no biases; some models clamp queries, keys and values. Press et al. 2022,
-"Train Short, Test Long", §3, for the slopes.
+"Introducing MPT-7B": no biases; some models clamp queries, keys and values. Refact and Baichuan
+have Llama's layers; Baichuan 7B has RoPE. Press et al. 2022, "Train Short, Test Long", §3, for the
+slopes.
 """
 
 from __future__ import annotations
@@ -48,3 +49,30 @@ class MPT(Decoder):
             clamp=config.float("attention.clamp_kqv", 0.0),
         )
         return nn.Layer(config, attention, nn.MLP(config, "gelu_erf", gated=False))
+
+
+@architecture("refact")
+class Refact(Decoder):
+    """Refact 1.6B (Small Cloud AI 2023, model card)."""
+
+    def layer(self, config: nn.LayerConfig) -> nn.DecoderLayer:
+        """Build Llama's layer with ALiBi."""
+        return nn.Layer(config, nn.SelfAttention(config, None, alibi=8.0), nn.MLP(config))
+
+
+@architecture("baichuan")
+class Baichuan(Decoder):
+    """Baichuan 1 and 2 (Yang et al. 2023, "Baichuan 2", §2.2)."""
+
+    rope_interleaved = True
+
+    def layer(self, config: nn.LayerConfig) -> nn.DecoderLayer:
+        """Build Llama's layer, with ALiBi in the larger model."""
+        # No key says which; the models of 13 billion parameters have 40 layers.
+        alibi = self.block_count == 40
+        attention = (
+            nn.SelfAttention(config, None, alibi=8.0)
+            if alibi
+            else nn.SelfAttention(config, self.rope)
+        )
+        return nn.Layer(config, attention, nn.MLP(config))

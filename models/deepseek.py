@@ -1,4 +1,4 @@
-"""DeepSeek MoE, V2, V3 and OCR, GLM 4.7 Flash, Youtu, Kimi K2, Mistral Small 4, GigaChat 3.
+"""DeepSeek MoE, V2, V3 and OCR, GLM 4.7 Flash, Kimi K2, Mistral Small 4, GigaChat 3, PLM, Youtu.
 
 Dai et al. 2024, "DeepSeekMoE", §3: many small experts, some of them shared, after a first dense
 layer. DeepSeek-AI 2024, "DeepSeek-V2", §2, and "DeepSeek-V3 Technical Report", §2.1: latent
@@ -115,3 +115,15 @@ class DeepSeekOcr(Decoder):
         head = self.config.uint("attention.key_length", self.width // heads)
         base = self.config.float("rope.freq_base", 10000.0)
         return nn.Rotary(replace(nn.RopeOptions(head, base), **changes))
+
+
+@architecture("plm")
+class Plm(Decoder):
+    """PLM 1.8B (Deng et al. 2025, "PLM", §2): latent attention, and squared ReLU without a gate."""
+
+    rope_interleaved = True
+
+    def layer(self, config: nn.LayerConfig) -> nn.DecoderLayer:
+        """Build a pre-norm layer of latent attention and feed-forward."""
+        mlp = nn.MLP(config, "relu2", gated=False)
+        return nn.Layer(config, nn.LatentAttention(config, self.rope), mlp)

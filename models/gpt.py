@@ -1,4 +1,4 @@
-"""GPT-2, StarCoder, StarCoder 2, GPT-NeoX, Pythia, Falcon.
+"""GPT-2, StarCoder, StarCoder 2, CodeShell, GPT-NeoX, Pythia, Falcon.
 
 Radford et al. 2019, "Language Models are Unsupervised Multitask Learners", §2.3: pre-norm blocks
 with layer norms and biases, GELU without a gate, learned positions. Changes in the other models:
@@ -35,9 +35,9 @@ class GPT2(Decoder):
         return nn.Layer(config, attention, nn.MLP(config, "gelu", gated=False))
 
 
-@architecture("starcoder2")
+@architecture("starcoder2", "codeshell")
 class StarCoder2(Decoder):
-    """StarCoder 2: Lozhkov et al. 2024, "StarCoder 2 and The Stack v2", §6.1."""
+    """StarCoder 2: Lozhkov et al. 2024, "StarCoder 2 and The Stack v2", §6.1; and CodeShell."""
 
     norm = nn.LayerNorm
 

@@ -285,6 +285,68 @@ def glimmer(outlines: Outlines) -> Outline:
     return found
 
 
+def codeshell(outlines: Outlines) -> Outline:
+    found = without(orion(outlines), "ffn_gate")
+    found = renamed(found, "codeshell")
+    rows = {"attn_q": WIDTH, "attn_k": WIDTH // 2, "attn_v": WIDTH // 2, "attn_output": WIDTH}
+    rows |= {"ffn_up": INNER, "ffn_down": WIDTH}
+    for layer in range(2):
+        found["weights"] |= {f"blk.{layer}.{name}.bias": [n] for name, n in rows.items()}
+    return found
+
+
+def baichuan(outlines: Outlines, layers: int) -> Outline:
+    # llama.cpp knows the two models by their layers.
+    found = renamed(outlines["llama"], "baichuan", block_count=layers)
+    first = {n: s for n, s in found["weights"].items() if n.startswith("blk.0.")}
+    rest = {n: s for n, s in found["weights"].items() if not n.startswith("blk.")}
+    found["weights"] = rest | {n.replace("blk.0.", "blk.*."): s for n, s in first.items()}
+    return found
+
+
+def openelm(outlines: Outlines) -> Outline:
+    keys = {"attention__head_count": [2, 4], "attention__head_count_kv": [1, 2]}
+    found = renamed(outlines["llama"], "openelm", **keys, feed_forward_length=[64, INNER])
+    found = without(found, "attn_q", "attn_k", "attn_v", "attn_output", "blk.0.ffn_", "output.w")
+    for layer, heads in enumerate((2, 4)):
+        found["weights"] |= {
+            f"blk.{layer}.attn_qkv.weight": [32 * heads, WIDTH],
+            f"blk.{layer}.attn_output.weight": [WIDTH, 16 * heads],
+            f"blk.{layer}.attn_q_norm.weight": [16],
+            f"blk.{layer}.attn_k_norm.weight": [16],
+        }
+    found["weights"] |= {
+        "blk.0.ffn_norm.weight": [WIDTH],
+        "blk.0.ffn_gate.weight": [64, WIDTH],
+        "blk.0.ffn_up.weight": [64, WIDTH],
+        "blk.0.ffn_down.weight": [WIDTH, 64],
+    }
+    return found
+
+
+def arctic(outlines: Outlines) -> Outline:
+    keys = {"expert_count": EXPERTS, "expert_used_count": 2}
+    found = renamed(outlines["llama"], "arctic", **keys)
+    for layer in range(2):
+        found = with_experts(found, layer, INNER, gated=True)
+        shapes = {f"ffn_{part}": [WIDTH, WIDTH] for part in ("gate", "up", "down")}
+        shapes |= {"ffn_norm_exps": [WIDTH]}
+        found["weights"] |= {f"blk.{layer}.{name}.weight": s for name, s in shapes.items()}
+    return found
+
+
+def plm(outlines: Outlines) -> Outline:
+    keys = {"attention__kv_lora_rank": 32, "attention__key_length": 24, "rope__dimension_count": 8}
+    found = renamed(outlines["llama"], "plm", **keys, attention__head_count_kv=4)
+    found = without(found, "attn_k", "attn_v", "ffn_gate", "output.w")
+    for layer in range(2):
+        shapes = {"attn_q": [96, WIDTH], "attn_kv_a_mqa": [40, WIDTH], "attn_kv_a_norm": [32]}
+        shapes |= {"attn_kv_b": [4 * (16 + 16), 32]}
+        shapes |= {"attn_output": [WIDTH, WIDTH]}
+        found["weights"] |= {f"blk.{layer}.{name}.weight": s for name, s in shapes.items()}
+    return found
+
+
 RELATED: Mapping[str, Callable[[Outlines], Outline]] = {
     "nomic-bert-moe": nomic_bert_moe,
     "jina-bert-v3": jina_bert_v3,
@@ -307,6 +369,13 @@ RELATED: Mapping[str, Callable[[Outlines], Outline]] = {
     "deci": deci,
     "spark2_5": spark,
     "muse-glimmer": glimmer,
+    "codeshell": codeshell,
+    "refact": lambda outlines: renamed(outlines["llama"], "refact"),
+    "baichuan": lambda outlines: baichuan(outlines, 32),
+    "baichuan-13b": lambda outlines: baichuan(outlines, 40),
+    "openelm": openelm,
+    "arctic": arctic,
+    "plm": plm,
 }
 OF_IMAGES = ("qwen2vl", "qwen3vl")  # whose results for what `given_to` draws are recorded, too
 SOURCE = [17, 5, 99, 30, 201, 64, 8, 8, 150, 3]  # what T5 reads before it writes
