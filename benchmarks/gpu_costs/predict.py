@@ -268,7 +268,7 @@ Of each dispatch the longest of these counts, and after it a gap:
 - **b**ytes: operands and result, each once, at {OF_BANDWIDTH:.0%} of the bandwidth;
 - **i**nstructions: of all lanes, at {OF_ISSUE:.0%} of what the card issues;
 - **a**ccesses: lines of 128 bytes and passes over banks of workgroup memory, one a core and cycle;
-- one **w**ave, which has nobody to take turns with: an instruction every {CYCLES_ALONE} cycles.
+- one **w**ave that runs alone: an instruction every {CYCLES_ALONE} cycles.
 
 The letter after a figure names the largest share of the time; **g** are the gaps.
 

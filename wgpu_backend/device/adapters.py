@@ -300,7 +300,7 @@ def _search_text(text: object) -> str:
     return str(text)
 
 
-# What is not kept of the adapters is released before another thread asks.
+# One thread at a time: unused adapters are released before another thread lists them.
 @not_at_end("devices")
 def Devices() -> DeviceList:
     """List the devices of this machine, best first.

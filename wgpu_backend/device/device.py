@@ -83,7 +83,7 @@ class Device:
         self._pool = Pool(self._queue, self.capabilities.max_buffer_nbytes, most, host)
         self._pipelines = Pipelines(self._queue, self.capabilities)
         self._programs: weakref.WeakSet[Program] = weakref.WeakSet()
-        # Through this slot bytes are read.
+        # The slot through which bytes are read back.
         self._slot: Slot | None = None
         # Bytes written since the last flush.
         self._unflushed = 0
@@ -408,7 +408,7 @@ class Device:
         self.unclosed.silence()
         if self._queue.forked:
             return
-        # A device that goes under a compiler or a reader takes the process with it.
+        # Releasing a device during a compilation or a read aborts the process.
         self._pipelines.settle()
         for program in list(self._programs):
             program.close()

@@ -93,7 +93,7 @@ class Queue:
         leave_to_parents()
 
     def __del__(self) -> None:
-        # Every user of the device holds its queue, so there is none left.
+        # Every user of the device refers to its queue, so none is left.
         if not (getattr(self, "closed", True) or self.forked or sys.is_finalizing()):
             self.close()
 

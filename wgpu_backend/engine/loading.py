@@ -432,7 +432,7 @@ def warm_up(
         recorded = pool.submit(_try, _warm, backend, kind, kv_dtype, dry_run)
         dry_runs = [recorded]
         if towers:
-            # One of its own: the model's forgets the bytes of weights at its end.
+            # A separate dry run: that of the model drops the bytes of weights at its end.
             own = make_dry_run(executor, compile_shader)
             dry_runs.append(pool.submit(_try, _warm_towers, backend.file, mmproj, own))
         try:

@@ -24,7 +24,7 @@ from wgpu_backend.graph.schedule import schedule
 from wgpu_backend.graph.spec import Spec
 from wgpu_backend.ops.op import find
 
-# Begins the names of inputs that bring values of other parts, and small states of other devices.
+# Prefix of inputs with values of other parts, or with small states of other devices.
 CROSSING = "crossing "
 
 

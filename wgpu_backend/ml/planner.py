@@ -95,7 +95,7 @@ class _Planner:
         self._home = HOST if self._host is None else self._host.id
         self._gpus = self._order([d for d in devices if d.id != HOST])
         self._items = len(model.layers) + 2
-        # Options of other programs hold as far as the devices can.
+        # Options of other programs are ignored if the devices do not support them.
         can_read = all(gpu.bus is not None for gpu in self._gpus)
         self._caches_far = not options.kv_offload and can_read
         self._check()
@@ -162,7 +162,7 @@ class _Planner:
         for first in self._first_items():
             found = [p for p in self._candidates(first) if self._fits(p)]
             if first == 0:
-                # A GPU with the table alone is no better than the host, but than nothing.
+                # A GPU that has only the table gains nothing over the host: a last resort.
                 only_table = [p for p in found if p.embedding not in (*p.layers, p.output)]
                 found = [p for p in found if p not in only_table]
             elif first == 1:

@@ -262,7 +262,7 @@ def fusions(
             known = ", ".join(sorted(names))
             raise OptionError(f"fusion: no rule is called {strange[0]!r}, there are {known}")
         names &= set(wanted)
-        # Who names a rule wants it, whatever it rounds.
+        # A caller that names a rule allows its rounding.
         coarse = True
     elif not wanted:
         names = set[str]()
@@ -270,7 +270,7 @@ def fusions(
     names -= set(without)
     return {
         name: [
-            # What is coarse is the faster, so it is asked first.
+            # Coarse rules are faster, so they are tried first.
             rule
             for rule in sorted(rules, key=lambda rule: not rule.coarse)
             if rule.name in names and _is_allowed(rule, exact, coarse)

@@ -1,8 +1,8 @@
 """Shaders ready for a device: composed WGSL, and the interface read from it.
 
 Bindings and ``struct Params`` are read from the composed text, so that they are written once;
-bindings are numbered anew in order of appearance, which lets a snippet bring its own. How text is
-composed, and what a shader lets one choose, says `wgpu_backend.device.wgsl.composer`.
+bindings are numbered anew in order of appearance, so a snippet may declare its own. See
+`wgpu_backend.device.wgsl.composer` for how text is composed and which choices a shader has.
 
 This file handles text only, without a device or an op.
 """

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 # `<` opens a template after a word without a space, which is how types are written.
 _BRACKET = re.compile(r"[()\[\]{};]|(?<=\w)<(?!=)|>")
 _COMMENT = re.compile(r"//[^\n\r\v\f\x85\u2028\u2029]*|/\*|\*/")
-# Comparisons do not chain, and angles are types' more often than not: both are left out.
+# Without `<` and `>`: comparisons do not chain, and most angle brackets belong to types.
 _EXPRESSION = re.compile(r"[()\[\]{};,]|&&|\|\||<<|>>|[-+*/%&|^!~]|\.(?=[^\W\d])")
 _BRANCH = re.compile(
     r"[{}]|\b(?:if|else|switch|case|default|for|while|loop|return|break|continue)\b"
@@ -131,10 +131,10 @@ def expression_depth(text: str) -> Depth:
 class _Block:
     """A block that is open."""
 
-    weight: int  # branches that it is inside of by its own head
-    kind: str = ""  # a loop or a switch
-    cases: int = 0  # seen in it, of a switch
-    left: int = 0  # places that may leave it early; the rest after each is a branch
+    weight: int  # branches that its own head adds to the depth
+    kind: str = ""  # "loop" or "switch"; empty for other blocks
+    cases: int = 0  # cases of a switch so far
+    left: int = 0  # jumps out of it so far; the code after each is one branch deeper
 
 
 @dataclass(slots=True)

@@ -36,8 +36,9 @@ from wgpu_backend.text.grammar.masks import Mask
 from wgpu_backend.text.tokenizer import Tokenizer
 
 Outcome = Literal["finished", "cancelled", "failed"]
-# Tokens without a forced one after them, before a pass is submitted ahead of a token with a
-# grammar: a forced token makes the choice of that pass useless, and most stand between short texts.
+# So many tokens in a row must come without forced ones before a pass is submitted ahead of a token
+# that a grammar constrains. A forced token would waste that pass, and most forced tokens stand
+# between short texts.
 CALM = 4
 
 

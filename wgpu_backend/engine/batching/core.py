@@ -134,7 +134,7 @@ class Core(TokenLoop):
             shapes = SteadyShapes.of(runner.cache, model.num_ctx, *sizes, rows)
         # Drafts continue from tokens that the host knows, so no step may be in flight.
         ahead = 1 if drafts.most else min(model.depth, STEPS_AHEAD)
-        # A pass of fixed shape takes as long for one group as for all.
+        # A pass of fixed shape takes as long for one group as for all, so groups gain nothing.
         groups = 1 if deterministic or drafts.most else runner.processors
         super().__init__(
             runner,

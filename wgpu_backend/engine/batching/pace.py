@@ -14,8 +14,8 @@ BRIEF_SECONDS = 1 / 120
 TIMED = 8
 # Steps from which the time of a step is taken.
 LATEST = 9
-# Tokens of each choice in one trial of a number of groups, after some that are not counted; and
-# those until the next trial.
+# For each choice: tokens that a trial of a number of groups measures, tokens before them that are
+# not measured, and tokens until the next trials.
 TRIED, LEFT_OUT, UNTRIED = 8, 3, 512
 # How much faster another number of groups has to be: times vary.
 FASTER = 1.05

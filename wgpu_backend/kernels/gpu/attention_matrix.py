@@ -36,17 +36,17 @@ from wgpu_backend.ops.shape.views import make_view
 
 # Rows and keys of a work group, the best first.
 SIZES = ((64, 64), (64, 32), (32, 32))
-# The size of heads of at most so many columns, and subgroups that share its rows: one alone lacks
-# registers for queries and sums of more columns, but every share adds instructions.
+# By the most columns of a head: the tile, and how many subgroups share its rows. For wide heads one
+# subgroup lacks registers for queries and sums, but each further one adds instructions.
 SHARED = ((96, (64, 64), 1), (128, (64, 64), 4), (160, (64, 32), 2))
 # Most columns of a key or a value: queries and sums lie in registers.
 MOST_COLS = 160
 SHADER = "kernels/gpu/attention_matrix"
-# What reads keys and values that were rounded, see `f16_pixels`.
+# The module that reads rounded keys and values, see `f16_pixels`.
 PLAIN = {"powers": f"{FOLDER}/lib/plain_powers"}
 OPTIONS = ("scale", "causal", "window", "softcap", "splits")
 VEC4_NBYTES = 8  # four values in f16
-MOST_LANES = 16  # that bring a key
+MOST_LANES = 16  # that load one key together
 
 
 @dataclass(frozen=True, slots=True)

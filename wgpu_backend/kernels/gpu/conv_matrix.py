@@ -35,7 +35,7 @@ from wgpu_backend.ops.shape.views import make_view
 
 # A part has a work group of its own, and every work group that rounds reads all of them.
 MOST_PARTS, LEAST_VECTORS = 256, 1024
-# Vectors that a work group rounds, and values behind a pixel of zeros: an exponent, and zeros.
+# Vectors that a work group rounds, and values after the final pixel of zeros: exponent and zeros.
 STEP, TAIL = 2048, 8
 WEIGHTS = (F16, BF16)
 

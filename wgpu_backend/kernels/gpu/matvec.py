@@ -28,25 +28,26 @@ SUMS = 32
 FILLING = 1 << 15
 # Threads of a work group.
 FEWEST, MOST = 32, 256
-# One column in f16, which devices without dot products of bytes take: they are smaller, and fewer
-# lanes share a row, since what is before and behind their loop counts more. Those of several rows
-# make a work group that fills any subgroup.
+# For one column in f16, which devices without dot products of bytes use. Such devices are smaller,
+# so fewer threads keep them busy. Fewer lanes share a row, since the instructions around the loop
+# weigh more. A work group takes several rows, so that its threads fill any subgroup.
 FILLING_IN_F16 = 1 << 14
 SHARING, WAVE = 32, 64
-# Groups of which a row is a multiple so that its scales are whole words of each plane, and columns
-# up to which its places are then added apart: beyond, compilers order the products worse.
+# Rows of a multiple of this many groups have scales that are whole words of each plane. Offsets of
+# row and lane are then added separately, for up to this many columns: for more, compilers schedule
+# the products worse.
 ALIGNED, ALIGNED_COLUMNS = 16, 2
-# Groups side by side that a lane takes in an iteration of one column in f16, where all lanes have
-# as many, and how formats do it: others would fill more registers than leave as many waves.
+# Adjacent groups that a lane takes in each iteration for one column in f16, if all lanes have as
+# many, and the module by format. Other formats would need so many registers that fewer waves run.
 AT_ONCE, ITERATIONS = 2, {Q8_0: "kernels/gpu/lib/two_groups_q8_0"}
 # Each part of a split weight begins at a multiple of so many rows.
 ROW_STEP = 8
-# Of formats whose quants stand for numbers that no arithmetic gives: what fills a table with these.
+# The module that fills the lookup table, for formats whose quants are indices into a codebook.
 TABLES = {IQ4_NL: "iq4", IQ4_XS: "iq4", MXFP4: "fp4"}
 # Workgroup memory of a table: 256 words, one for each byte of two quants.
 TABLE_NBYTES = 1024
-# Rows of a weight that a lane takes of one column where its work group makes 32 rows of a result;
-# half as many of several columns.
+# Rows of a weight per lane for one column, if a work group makes 32 rows of the result; for several
+# columns, half as many.
 SOURCES = 8
 # Workgroup memory of each lane, through which eight lanes round a group.
 EXCHANGED_NBYTES = 12
@@ -265,7 +266,7 @@ def table(dtype: DType) -> dict[str, str]:
 def reduction(sums: int, lanes: int, capabilities: Capabilities) -> dict[str, str | int | bool]:
     """Return the shader choices that add up `sums` numbers of each of `lanes` lanes."""
     if capabilities.subgroups:
-        # Of one more than eights all lanes add up the last one.
+        # If one sum is left after groups of eight, all lanes add it up together.
         eighths = sums >= 8 and sums % 8 <= 1 and lanes >= 8 and has_eight_lanes(capabilities)
         return {
             "lanes": "kernels/gpu/lib/lane_sums_subgroup",

@@ -58,7 +58,7 @@ def _pays(weight: Node, columns: int, capabilities: Capabilities) -> bool:
     dtype = weight.spec.dtype
     if pays_in_q16(dtype, columns, capabilities):
         return False
-    # A sum of eight products has to be scaled for each column, which f32 is as fast as; GPUs that
+    # In f16 a sum of eight products has to be scaled for each column, so f32 is as fast. GPUs that
     # multiply packed bytes also multiply f16 by f32.
     floats = 0 if capabilities.integer_dot else 1
     most = floats if dtype == F16 else COLUMNS
@@ -89,11 +89,10 @@ def _scale_rows(norm: OpNode, graph: Graph, layout: Mapping[str, Any]) -> Node:
     return graph.shared(f16_activations, x, **layout)
 
 
-# One more dispatch takes 3 us, which a product of 4096 x 4096 gains from so many columns on.
+# The extra dispatch takes 3 us; a product of 4096 x 4096 saves more from this many columns on.
 LEAST_COLUMNS = 128
-# Pairs of rows gain as much of fewer columns, if there are enough threads: each sums 8 rows by 8
-# columns of at least 512 values of k. With fewer threads the smaller tiles of `in_pairs` are
-# better.
+# For fewer columns, pairs of rows save as much if there are enough threads. Each sums 8 rows by 8
+# columns of at least 512 values of k. Otherwise the smaller tiles of `in_pairs` are better.
 THREAD_SUMS, ENOUGH_THREADS = 64, 8192
 
 

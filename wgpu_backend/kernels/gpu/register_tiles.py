@@ -91,7 +91,7 @@ MOST_ITEMS = 8
 COLUMN_VECTORS = 3
 # Groups of 32 values in a slab. Two take half the barriers; one is for devices with few registers.
 SLABS = (2, 1)
-# Formats by the quant that is 0, where all groups have the same, and those with minima.
+# The quant that stands for 0, of formats where all groups have the same one; formats with minima.
 ZEROS = {Q4_0: 8, Q5_0: 16, Q3_K: 4, Q6_K: 32, MXFP4: 12}
 WITH_MINIMA = (Q4_1, Q5_1, Q2_K, Q4_K, Q5_K)
 # Rows that a thread multiplies at once in f16.

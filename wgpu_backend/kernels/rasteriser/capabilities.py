@@ -13,8 +13,8 @@ EXPERT_TILES = ((4, 3), (2, 1))
 # Threads of a work group, which are one subgroup where lanes shuffle.
 LANES = 8
 # A core runs the threads of a group one vector register after another, and starting a group costs
-# as much as 64 values. So threads that wait for each other are few, and lone ones many, unless
-# there are few in all or each takes many items.
+# as much as 64 values. So groups whose threads synchronise are small, and other groups are large,
+# unless there are few threads in all or each takes many items.
 GROUP_SIZES = GroupSizes(threads=64, few=LANES, many=1024, items_per_thread=32)
 
 

@@ -37,7 +37,7 @@ from wgpu_backend.ops.moe.experts import (
 )
 
 PLAIN, SHUFFLED = f"{FOLDER}/matmul", f"{FOLDER}/matmul_shuffled"
-# Columns of lanes that make as many rows as share squares: registers hold no more.
+# Columns per lane if a work group makes all rows that share a sum of squares; registers limit them.
 SQUARED_COLUMNS = 4
 
 
@@ -200,8 +200,8 @@ TILES.update({kernel: Tiles(by_class) for kernel, by_class in _OF_LANES.items()}
 
 
 IN_BYTES = f"{FOLDER}/matmul_q8"
-# Formats of which two groups in an iteration of the loop still fit the instruction cache, and how
-# many columns leave registers for it.
+# Formats for which a loop body with two groups still fits the instruction cache, and the most
+# columns that leave enough registers for it.
 SHORT = (Q4_0, Q4_1, Q5_0, Q5_1, Q4_K)
 SHORT_COLUMNS = 2
 # The largest kernel binds four planes of weights, and five other operands.

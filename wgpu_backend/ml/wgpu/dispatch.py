@@ -198,7 +198,7 @@ def _field(
         return 0 if name == "y" and launch.into is None else spec.offset
     if what == "rows":
         return part.rows if part else spec.shape[-2]
-    # Outside, a step of 0 where there is one value, which then stands for all of the result's.
+    # For ops from outside, axes of one value get stride 0, so that the value repeats.
     outside = not isinstance(op.shader, str)
     strides = broadcast_strides(spec, spec.shape) if outside else spec.strides
     return _get_fact(what, spec, strides)

@@ -9,7 +9,7 @@ from wgpu_backend.graph.spec import Shape, extents
 from wgpu_backend.ops.check import require
 
 AXES = ("depth", "height", "width")
-# Values of an axis with zeros between them: places before the first one wrap around in u32.
+# The most values of an axis, zeros between them included: indices below 0 wrap around in u32.
 MOST = 2**31
 # On both sides, or before and after.
 Padding = int | tuple[int, int]

@@ -4,13 +4,13 @@ The rules apply if the caller allows rounding (``exact=False``) and the device i
 format and class of columns: because a kernel family does, because `wgpu-backend tune` measured it,
 or, without a measurement, because a product of packed bytes is one instruction.
 
-Eight bits alone move the answers of trained models too far to be a default: perplexity may rise by
-0.5 %, and 98 % of best tokens have to stay (`benchmarks/quality.py`). So a caller has to allow
+Eight bits alone change the answers of trained models too much to be a default: perplexity may rise
+by 0.5 %, and 98 % of best tokens have to stay (`benchmarks/quality.py`). So a caller has to allow
 them (``coarse=True``). By default GPUs that multiply packed bytes round to sixteen bits for
-products of few columns (`ops.linear.q16`), and split activations into two parts of eight bits for
-many, as products do whose weights lie as those of bytes read them (`WeightLayout.for_bytes`). With
-many columns, and on GPUs without dot products of bytes, f16 is as fast where hardware has it
-(`kernels/gpu`). Others keep f32.
+products of few columns (`ops.linear.q16`), and to two parts of eight bits for many columns. Two
+parts are also the default for weights in a layout that is made for such products
+(`WeightLayout.for_bytes`). With many columns, and on GPUs without dot products of bytes, f16 is as
+fast where hardware has it (`kernels/gpu`). Other devices keep f32.
 """
 
 from __future__ import annotations

@@ -90,7 +90,7 @@ WEIGHTS_OF: dict[Form, tuple[DType, ...]] = {
     "f16_rows": tuple(dtype for dtype in WEIGHTS if dtype != F32),
     "f16_columns": (*F16_WEIGHTS, BF16),
 }
-# How results lie that are rounded.
+# The layout of rounded results, by form.
 SPECS: Mapping[Form, Callable[[Shape, int, bool], Spec]] = {
     "q8": rounded_spec,
     "q16": lambda rows, groups, _: q16_spec(rows, groups),
@@ -208,8 +208,8 @@ def _product(weight: Node, x: Node, attributes: Attributes) -> Launch:
     )
     columns = check_columns(x, weight, prologue)
     n = math.prod(columns) * prologue.parts
-    # What goes with a group in f16 is read as f32, its values as f16.
-    # A binding has one element type, so there are two of one buffer.
+    # The scale and sums of a group are read as f32, its values as f16. A binding has one element
+    # type, so the buffer is bound twice.
     apart = prologue.in_f16 or prologue.form == "f16_columns"
     tails = {"tails": x} if apart else {}
     return Launch(
