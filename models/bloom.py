@@ -1,4 +1,4 @@
-"""BLOOM, MPT, Refact, Baichuan 13B: positions by ALiBi.
+"""BLOOM, MPT, Refact, Baichuan: positions by ALiBi.
 
 BigScience 2022, "BLOOM", §3.2: GPT-2's layers, and a norm of the embeddings. MosaicML 2023,
 "Introducing MPT-7B": no biases; some models clamp queries, keys and values. Refact and Baichuan

@@ -29,8 +29,10 @@ class Glimmer(Decoder):
         self.logit_scale = backend.config.float("logit_scale", 1.0)
 
     def embed(self, batch: Batch) -> Tensor:
-        """Return the normalised states of the tokens: (tokens, width)."""
-        return super().embed(batch).rms_norm(None, eps=self.make_norm(self.config).eps)
+        """Return the normalised embeddings of tokens, and those of pictures as they are."""
+        x = self.token_embedding(batch.tokens)
+        x = x.rms_norm(None, eps=self.make_norm(self.config).eps)
+        return self.insert_embeddings(x, batch)
 
     def layer(self, config: nn.LayerConfig) -> nn.DecoderLayer:
         """Build a layer with four norms, and with RoPE if it has a window."""

@@ -12,6 +12,7 @@ from collections import defaultdict
 from pathlib import Path
 
 from wgpu_backend import dtypes
+from wgpu_backend.files.huggingface.family import families
 from wgpu_backend.files.huggingface.tower import tower_families
 from wgpu_backend.nn import model, tower
 
@@ -21,13 +22,20 @@ TOWERS = "<!-- towers -->"
 
 
 def architecture_table() -> str:
-    """A row for each file of the package: what its docstring calls the models, their names."""
+    """A row for each file of the package: models, architectures, and classes of checkpoints."""
+    classes: dict[str, list[str]] = defaultdict(list)
+    for name, kind in families().items():
+        classes[kind.architecture].append(name)
     names: dict[str, list[str]] = defaultdict(list)
     for name, kind in model.architectures().items():
         if kind.__module__.startswith("wgpu_backend.models."):
-            names[_title(kind)].append(f"`{name}`")
-    rows = [f"| {title} | {', '.join(found)} |" for title, found in sorted(names.items())]
-    return "\n".join(["| models | `general.architecture` |", "|---|---|", *rows])
+            names[_title(kind)].append(name)
+    rows: list[str] = []
+    for title, found in sorted(names.items()):
+        owners = sorted(owner for name in found for owner in classes[name])
+        rows.append(f"| {title} | {_code(found)} | {_code(owners)} |")
+    head = ["| models | `general.architecture` | classes of folders |", "|---|---|---|"]
+    return "\n".join([*head, *rows])
 
 
 def _title(kind: type) -> str:
@@ -41,8 +49,8 @@ def tower_table() -> str:
     for (_, projector), kind in tower.towers().items():
         found[kind].append(projector)
     classes: dict[str, list[str]] = defaultdict(list)
-    for name, families in tower_families().items():
-        for family in families:
+    for name, kinds in tower_families().items():
+        for family in kinds:
             classes[family.projector].append(name)
     files: dict[str, list[type]] = defaultdict(list)
     for kind in found:

@@ -71,6 +71,29 @@ LFM2 = {
     "rms_norm_eps": None, "hidden_act": None,
 }  # fmt: skip
 GPT2 = {"n_embd": WIDTH, "n_layer": LAYERS, "n_head": 4, "n_positions": 64}
+_USUAL = {
+    "vocab_size": VOCABULARY, "hidden_size": WIDTH, "intermediate_size": 48,
+    "num_hidden_layers": LAYERS, "num_attention_heads": 4, "num_key_value_heads": 2,
+    "max_position_embeddings": 256, "rms_norm_eps": 1e-5, "rope_theta": 10000.0,
+    "hidden_act": "silu", "tie_word_embeddings": False,
+}  # fmt: skip
+# A tower of one layer, whose weights are left out.
+GLIMMER_TOWER = {
+    "hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2,
+    "pos_emb_height": 2, "pos_emb_width": 2,
+}  # fmt: skip
+
+
+def glimmer(**settings: Any) -> dict[str, Any]:
+    """Settings of Muse Glimmer, with those of its language model."""
+    text = {**_USUAL, "head_dim": 8, "hidden_act": None, "sliding_window": 5, **settings}
+    text = {name: value for name, value in text.items() if value is not None}
+    return {
+        "text_config": text, "vision_config": GLIMMER_TOWER, "out_hidden_size": 64,
+        "projector_hidden_size": 16, "image_token_id": 112, "video_token_id": 113,
+    }  # fmt: skip
+
+
 # Name, class, settings: one for each that changes numbers, and siblings of other families.
 CASES: list[tuple[str, str, dict[str, Any]]] = [
     ("llama activation", "Llama", {"hidden_act": "relu"}),
@@ -191,6 +214,19 @@ CASES: list[tuple[str, str, dict[str, Any]]] = [
     ("deepseek3 epsilon", "DeepseekV3", {**V3, "rms_norm_eps": 0.1}),
     ("exaone4 layers", "Exaone4", {"sliding_window": 5, "layer_types": [FULL, PART, FULL]}),
     ("exaone4 without", "Exaone4", {"sliding_window": None, "layer_types": [FULL] * 3}),
+    ("glimmer usual", "MuseGlimmer", glimmer()),
+    (
+        "glimmer settings",
+        "MuseGlimmer",
+        glimmer(
+            layer_types=[FULL, PART, PART],
+            layer_rope_theta=[0, 10000.0, 10000.0],
+            qk_scale_factor=1.5,
+            output_multiplier=0.5,
+            final_logit_softcapping=3.0,
+            hidden_activation="relu",
+        ),
+    ),
     ("glm4 share", "Glm4", {"head_dim": 16, "partial_rotary_factor": 1.0, "attention_bias": True}),
     ("neox activation", "GPTNeoX", {"hidden_act": "relu", "rotary_pct": 0.5}),
     ("neox share", "GPTNeoX", {"rope_parameters": {"partial_rotary_factor": 1.0}}),
@@ -218,17 +254,14 @@ CASES: list[tuple[str, str, dict[str, Any]]] = [
     ("falcon mamba epsilons", "FalconMamba", {"layer_norm_epsilon": 0.1, "mixer_rms_eps": 1e-2}),
     ("bert activation", "Bert", {"hidden_act": "relu"}),
 ]
-_USUAL = {
-    "vocab_size": VOCABULARY, "hidden_size": WIDTH, "intermediate_size": 48,
-    "num_hidden_layers": LAYERS, "num_attention_heads": 4, "num_key_value_heads": 2,
-    "max_position_embeddings": 256, "rms_norm_eps": 1e-5, "rope_theta": 10000.0,
-    "hidden_act": "silu", "tie_word_embeddings": False,
-}  # fmt: skip
 _KEPT = {
     "GPT2": ("vocab_size",), "GPTBigCode": ("vocab_size",),
-    "FalconMamba": ("vocab_size", "hidden_size", "num_hidden_layers"),
+    "FalconMamba": ("vocab_size", "hidden_size", "num_hidden_layers"), "MuseGlimmer": (),
 }  # fmt: skip
-_OTHERS = {"Bert": "BertModel", "GPT2": "GPT2LMHeadModel"}
+_OTHERS = {
+    "Bert": "BertModel", "GPT2": "GPT2LMHeadModel",
+    "MuseGlimmer": "MuseGlimmerForConditionalGeneration",
+}  # fmt: skip
 _ACTIVATIONS = ("Gemma2", "Gemma3", "GptOss", "Falcon")  # named otherwise, or fixed
 
 

@@ -1,10 +1,13 @@
 """Families of folders: what they call things is what GGUF files and models call them."""
 
+import json
+
 import gguf
 import numpy as np
 import pytest
 
-from tests.files.huggingface.folders import VOCABULARY, write_folder
+import wgpu_backend as wb
+from tests.files.huggingface.folders import LLAMA, VOCABULARY, llama_tensors, write_folder
 from wgpu_backend.errors import ModelError
 from wgpu_backend.files.huggingface.family import families, find_family
 from wgpu_backend.files.huggingface.folder import open_folder
@@ -243,3 +246,52 @@ def test_glm45v_rotates_halves_by_several_positions(tmp_path, rng):
         np.testing.assert_array_equal(read(folder, "blk.0.attn_q.weight"), q)
         assert folder.config.ints("rope.dimension_sections") == [1, 1, 0]
         assert folder.config.uint("rope.dimension_count") == 4
+
+
+EXAONE = {
+    "model.embed_tokens.": "transformer.wte.",
+    "model.layers.": "transformer.h.",
+    "model.norm.": "transformer.ln_f.",
+    ".self_attn.": ".attn.attention.",
+    ".o_proj.": ".out_proj.",
+    ".input_layernorm.": ".ln_1.",
+    ".post_attention_layernorm.": ".ln_2.",
+    ".gate_proj.": ".c_fc_0.",
+    ".up_proj.": ".c_fc_1.",
+    ".down_proj.": ".c_proj.",
+}
+
+
+def test_exaone_is_llama_under_other_names(tmp_path):
+    llama = {**LLAMA, "rms_norm_eps": 1e-2, "rope_theta": 500.0}
+    tensors = llama_tensors(llama)
+    renamed = {}
+    for name, values in tensors.items():
+        for theirs, own in EXAONE.items():
+            name = name.replace(theirs, own)
+        renamed[name] = values
+    others = {"num_hidden_layers": "num_layers", "rms_norm_eps": "layer_norm_epsilon"}
+    others |= {"hidden_act": "activation_function"}
+    exaone = {others.get(key, key): value for key, value in llama.items()}
+    exaone |= {"architectures": ["ExaoneForCausalLM"], "model_type": "exaone"}
+    logits = []
+    for folder, given, config in (("a", tensors, llama), ("b", renamed, exaone)):
+        path = write_folder(tmp_path / folder, given)
+        (path / "config.json").write_text(json.dumps(config))
+        with wb.load(path, device="cpu", exact=True, kv_dtype="f32", num_ctx=32) as model:
+            logits.append(np.asarray(model.logits(list(range(3, 20)))))
+    np.testing.assert_allclose(logits[1], logits[0], rtol=0, atol=1e-4 * np.abs(logits[0]).max())
+
+
+def test_a_glimmer_that_rotates_other_layers_is_refused(tmp_path, rng):
+    text = {"num_hidden_layers": 2, "layer_types": ["sliding_attention", "full_attention"]}
+    text |= {"layer_rope_theta": [1e4, 1e4], "rope_theta": 1e4}
+    with pytest.raises(
+        ModelError, match=r"layer_rope_theta' is \[10000.0, 10000.0\], needs 10000.0"
+    ):
+        made(
+            tmp_path,
+            ends(rng, "model.language_model.embed_tokens.weight"),
+            architectures=["MuseGlimmerForConditionalGeneration"],
+            text_config=text,
+        )

@@ -1,4 +1,4 @@
-"""EXAONE 4."""
+"""EXAONE 3, 3.5 and 4."""
 
 from __future__ import annotations
 
@@ -7,8 +7,42 @@ from typing import ClassVar
 
 from wgpu_backend.files.gguf.config import Value
 from wgpu_backend.files.huggingface.families.llama import Olmo2
-from wgpu_backend.files.huggingface.family import family
+from wgpu_backend.files.huggingface.family import Family, family, make_names
 from wgpu_backend.files.huggingface.shared_settings import bools, find_sliding
+
+
+@family("ExaoneForCausalLM")
+class Exaone(Family):
+    """Llama's layers under GPT-2's names."""
+
+    architecture = "exaone"
+    prefixes = ("transformer.",)
+    activation_settings = ("activation_function", "hidden_act")
+    left_out = ("attention.layer_norm_epsilon",)
+    defaults: ClassVar[Mapping[str, object]] = {
+        "layer_norm_epsilon": 1e-5,
+        "rope_theta": 500_000.0,
+    }
+    names = make_names(
+        {"wte": "token_embd", "ln_f": "output_norm", "lm_head": "output"},
+        {
+            "ln_1": "attn_norm",
+            "attn.attention.q_proj": "attn_q",
+            "attn.attention.k_proj": "attn_k",
+            "attn.attention.v_proj": "attn_v",
+            "attn.attention.out_proj": "attn_output",
+            "ln_2": "ffn_norm",
+            "mlp.c_fc_0": "ffn_gate",
+            "mlp.c_fc_1": "ffn_up",
+            "mlp.c_proj": "ffn_down",
+        },
+        stack="h",
+    )
+
+    def keys(self) -> dict[str, Value]:
+        """Return the epsilon, whose setting has the name of a layer norm's."""
+        epsilon = self.settings.number("rms_norm_eps", "layer_norm_epsilon")
+        return {"attention.layer_norm_rms_epsilon": epsilon}
 
 
 @family("Exaone4ForCausalLM")
