@@ -1,10 +1,12 @@
-// Attention of many tokens, over a paged cache or plain keys, by matrix units. A work group takes ROWS rows, a row
-// being a query head of one token, that share a head of keys, and every so many blocks of KEYS positions (a split).
-// SHARES subgroups have rows of their own, whose queries they keep as matrices; they take every so many matrices of keys
-// and of columns of values, whose sums they keep as matrices. Keys and then values of a block lie in workgroup memory as
-// f16; scores and weights go through it, as only there it is known which lane has which value. THREADS threads share a
-// row and make its weights, relative to a score of the row that may be SLACK below its largest: only where scores grow
-// beyond that, sums go through workgroup memory, too, to be multiplied row by row.
+// Attention of many tokens, over a paged cache or plain keys, by matrix units. A work group takes
+// ROWS rows, a row being a query head of one token, that share a head of keys, and every so many
+// blocks of KEYS positions (a split). SHARES subgroups have rows of their own, whose queries they
+// keep as matrices; they take every so many matrices of keys and of columns of values, whose sums
+// they keep as matrices. Keys and then values of a block lie in workgroup memory as f16; scores and
+// weights go through it, because WGSL leaves open which lane holds which value of a matrix. THREADS
+// threads share a row and make its weights, relative to a score of the row that may be SLACK below
+// its largest: only where scores grow beyond that, sums go through workgroup memory, too, to be
+// multiplied row by row.
 // @import formats/load/f32 as q
 // @import formats/vec4/f32 as k
 // @import formats/vec4/f32 as v
@@ -85,7 +87,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         }
     }
     let key_power = power * power_of_keys();
-    // What the row's weights are relative to.
+    // The score that the row's weights are relative to.
     var base = HALF_LOWEST;
     var total = 0.0;
     if SINKS && group.z == 0u {
@@ -262,8 +264,8 @@ fn get_sums(round: u32, block: u32, first_tile: u32, sums: ptr<function, array<M
     }
 }
 
-// Bring the query of a row, times the scale of scores, to `place`; return what its products lack: it is
-// divided by a power of two. Each thread of a row brings a part; all find the same power.
+// Store the query of a row, times the scale of scores, at `place`, divided by the power of two that
+// is returned. Each thread of a row stores a part; all find the same power.
 fn bring_query(row: u32, place: u32, kv_head: u32, lane: u32) -> f32 {
     let start = query_of(row, kv_head);
     let scale = query_factor(row) * select(LOG2_E, 1.0, CAPPED);
@@ -313,8 +315,9 @@ fn bring_keys(lane: u32) {
     }
 }
 
-// Bring values by columns, so that those of a column lie as a matrix has them: squares of four keys by four columns
-// turn in registers. Four threads in a row take sixteen keys; a thread has the same four keys in all of its squares.
+// Load values transposed, as the matrix product needs them: squares of four keys by four columns
+// are transposed in registers. Four threads in a row take sixteen keys; a thread has the same four
+// keys in all of its squares.
 fn bring_values(lane: u32) {
     let four = lane / 4u % SIXTEENS * 4u + lane % 4u;
     // @unroll

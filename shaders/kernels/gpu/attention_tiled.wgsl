@@ -139,8 +139,8 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     }
 }
 
-// Bring the query of a row, times the scale of scores, to `place`; return what its products lack. It is
-// divided by a power of two, so that sums of 32 products are no larger than eight keys are.
+// Store the query of a row, times the scale of scores, at `place`, divided by the power of two that
+// is returned, so that sums of 32 products are no larger than eight keys are.
 fn bring_query(row: u32, place: u32, kv_head: u32, lane: u32) -> f32 {
     let start = query_of(row, kv_head);
     let scale = query_factor(row) * select(LOG2_E, 1.0, CAPPED);
@@ -159,7 +159,7 @@ fn bring_query(row: u32, place: u32, kv_head: u32, lane: u32) -> f32 {
     return power;
 }
 
-// Bring keys, divided by the power of two that is returned.
+// Load keys, divided by the power of two that is returned.
 fn bring_keys(lane: u32) -> f32 {
     var held = array<vec4<f32>, 2u * K_ITEMS>();
     var most = vec4<f32>();

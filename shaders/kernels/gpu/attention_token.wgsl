@@ -142,7 +142,7 @@ fn bring_query(
     return power;
 }
 
-// What the norm in front of a query multiplies it with; 1 where there is none.
+// The factor of the norm of a query; 1 without a norm.
 fn norm_of(start: u32, lane: u32) -> f32 {
     if !prologue_NORMED {
         return 1.0;

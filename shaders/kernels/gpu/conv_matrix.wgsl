@@ -1,6 +1,7 @@
-// y[pixel, m] = sum over taps and channels of weights[m, tap, c] · x: a product as in matmul_matrix, whose columns
-// are what pixels look at. x is in f16, all divided by one power of two; behind it lies a pixel of zeros, which taps
-// before and after the border look at, and the exponent of that power (see f16_pixels).
+// y[pixel, m] = sum over taps and channels of weights[m, tap, c] · x: a product as in
+// matmul_matrix, whose columns are the input patches of pixels. x is in f16, all divided by one
+// power of two; behind it lies a pixel of zeros, which taps before and after the border look at,
+// and the exponent of that power (see f16_pixels).
 // @import formats/dequant/f16 as weights
 // @import lib/matrix/dawn as matrix
 // @import lib/matrix/dawn_tile as tile_w
@@ -67,7 +68,8 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         workgroupBarrier();
         put_slab(slab, lane);
     }
-    // Matrices go to storage one by one, as only workgroup memory knows which lane has which value.
+    // Matrices are stored one by one through workgroup memory, because WGSL leaves open which lane
+    // holds which value.
     let exponent = x[params.x_vectors + params.tap_groups * 8u].x;
     // exp2 may be off by a bit.
     let power = bitcast<f32>(u32(i32(exponent) + 127) << 23u) / W_SCALE;
@@ -120,7 +122,7 @@ fn pixels_of(first_col: u32, lane: u32) -> Pixels {
     return pixels;
 }
 
-// Find what pixels look at with a tap.
+// Find the input values of a tap for each pixel.
 fn look(pixels: Pixels, tap: vec3<u32>, lane: u32) {
     let reach = tap * params.dilation.yzw;
     let way = vectors_to(reach);

@@ -1,6 +1,6 @@
 // y[pixel, m] = sum over taps and channels of weights[m, tap, c] · x: a product of tiles as in
-// matmul_tiled, whose columns are what pixels look at. Nothing lays these side by side: of each tap,
-// 32 channels at a time go from where they are into workgroup memory, zeros beyond the border.
+// matmul_tiled, whose columns are the input patches of pixels. No im2col matrix is made: of each
+// tap, 32 channels at a time go from where they are into workgroup memory, zeros beyond the border.
 // @import formats/dequant/f32 as weights
 // @import formats/vec4/f32 as x
 // @import kernels/gpu/lib/tile_f32 as tile

@@ -51,7 +51,8 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         workgroupBarrier();
         put_slab(slab, lane);
     }
-    // Matrices go to storage one by one, as only workgroup memory knows which lane has which value.
+    // Matrices are stored one by one through workgroup memory, because WGSL leaves open which lane
+    // holds which value.
     let first = first_result(group);
     let block = own / ACROSS * (BLOCK_M / halves());
     let at = own * 2u * MATRIX;

@@ -1,7 +1,7 @@
 // y[n, m] = sum_k weights[m, k] · x[n, k] for few columns: a work group takes ROWS rows of y from
-// SOURCES of weights, and its lanes stride over k, a share of a row each. A lane asks for the words of
-// all its rows before it unpacks any, and sums stay in registers: every index is known when a kernel
-// is compiled.
+// SOURCES of weights, and its lanes stride over k, a share of a row each. A lane loads the words of
+// all its rows before it unpacks any, and sums stay in registers: every index is known when a
+// kernel is compiled.
 // @import kernels/gpu/share/values as share
 // @import formats/vec4/f32 as x
 // @import formats/load/f32 as addend

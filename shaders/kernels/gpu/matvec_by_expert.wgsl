@@ -1,7 +1,7 @@
-// y[t, u, m] = sum_k weights[ids[t, u], m, k] · x[t, u, k] for a few tokens: a work group takes ROWS rows of
-// the expert that a pair chose, from SOURCES of weights: with GATED those of a gate and of a projection,
-// joined as act(gate) · up. Its lanes stride over k, a share of a row each. A lane asks for the words of
-// all its rows before it unpacks any.
+// y[t, u, m] = sum_k weights[ids[t, u], m, k] · x[t, u, k] for a few tokens: a work group takes
+// ROWS rows of the expert that a pair chose, from SOURCES of weights: with GATED those of a gate
+// and of a projection, joined as act(gate) · up. Its lanes stride over k, a share of a row each. A
+// lane loads the words of all its rows before it unpacks any.
 // @import kernels/gpu/share/values as share
 // @import formats/vec4/f32 as x
 // @import lib/experts/each_pair as ids

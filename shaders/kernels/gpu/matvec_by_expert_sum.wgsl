@@ -1,6 +1,7 @@
-// y[t, m] = factor · sum_u shares[t, u] · (weights[ids[t, u], m] · x[t, u]) + addend[t, m] for a few tokens:
-// a work group takes ROWS rows of all experts that a token chose. Its lanes stride over shares of a row,
-// those of one expert behind those of another, and ask for the words of all rows before they unpack any.
+// y[t, m] = factor · sum_u shares[t, u] · (weights[ids[t, u], m] · x[t, u]) + addend[t, m] for a
+// few tokens: a work group takes ROWS rows of all experts that a token chose. Its lanes stride over
+// shares of a row, those of one expert behind those of another, and load the words of all rows
+// before they unpack any.
 // @import kernels/gpu/share/values as share
 // @import formats/vec4/f32 as x
 // @import formats/load/f32 as shares

@@ -1,7 +1,8 @@
-// y[n, m] = sum_k weights[m, k] · x[n, k], weights in blocks and x in eight or sixteen bits or f16, for few columns:
-// LANES lanes take ROWS rows of y from SOURCES of weights and stride over k. A lane asks for the words of
-// all its rows before it unpacks any, and sums stay in registers: every index is known when a kernel is
-// compiled. A work group has all LANES that it takes to make what its epilogue stores together.
+// y[n, m] = sum_k weights[m, k] · x[n, k], weights in blocks and x in eight or sixteen bits or f16,
+// for few columns: LANES lanes take ROWS rows of y from SOURCES of weights and stride over k. A
+// lane loads the words of all its rows before it unpacks any, and sums stay in registers: every
+// index is known when a kernel is compiled. A work group has all LANES that it takes to make what
+// its epilogue stores together.
 // @import formats/int8/q4_0 as weights
 // @import lib/q8/packed_column as x
 // @import formats/load/f32 as addend

@@ -1,5 +1,5 @@
 // As radix_scatter.wgsl, but a thread a chunk, which takes its keys one after another; see
-// radix_count_lanes.wgsl.
+// radix_count.wgsl next to it.
 // @import lib/sort/radix_move
 
 const WG: u32 = 8u;

@@ -1,5 +1,6 @@
-// As lib/attention/rope_put.wgsl, behind the norms of query and key heads, as rms_norm.wgsl makes them: a
-// row_reduce a head. Keys stay as they are where they lie, since work groups that share a head all read them.
+// As lib/attention/rope_put.wgsl, after the norms of query and key heads, as rms_norm.wgsl makes
+// them: a row_reduce a head. Keys stay as they are where they lie, since work groups that share a
+// head all read them.
 // @import formats/store/f32 as new_key
 // @import formats/vec4/f32 as query_norm
 // @import formats/vec4/f32 as key_norm
@@ -46,7 +47,7 @@ fn buf_prepare(kv_head: u32, first: u32, last: u32, thread: u32) {
     storageBarrier();
 }
 
-// What values are multiplied with whose squares have this sum.
+// The factor of the norm, from the sum of squares of its values.
 fn normed(squares: f32) -> f32 {
     return 1.0 / sqrt(squares / f32(COLS) + params.eps);
 }

@@ -2,8 +2,9 @@
 // head of one token; those of a cache head's group follow each other, then those of the next token.
 //
 // Position j of sequence s lies in row table[s, j / BLOCK] · BLOCK + j mod BLOCK of the cache. The
-// importing file has `positions_load`, `sequences_load`, `q_load` and `params`. Functions have one end:
-// D3D12's compiler refuses barriers that hang on what one with several gives.
+// importing file has `positions_load`, `sequences_load`, `q_load` and `params`. Functions have a
+// single return: D3D12's compiler refuses barriers that depend on the result of a function with
+// several.
 // @import formats/load/i32 as table
 // @import formats/load/i32 as ends
 // @import formats/load/f32 as sinks

@@ -1,6 +1,6 @@
 // Attention over plain keys and values, (batch, position, head, column): what a token sees of them,
-// and where its results lie. The importing file has `params`. Functions have one end where barriers
-// hang on what they give, or D3D12's compiler refuses them.
+// and where its results lie. The importing file has `params`. Functions have a single return where
+// barriers depend on their results, or D3D12's compiler refuses them.
 
 const MASKED: bool = false;
 const TRUTHS: bool = false;      // the mask says what is seen; otherwise it is added to scores
@@ -45,7 +45,7 @@ fn shows(mask: f32) -> bool {
     if TRUTHS {
         return mask != 0.0;
     }
-    // Bits, as an implementation may take it that nothing is infinite.
+    // By its bits, because an implementation may assume that nothing is infinite.
     return bitcast<u32>(mask) != 0xff800000u;
 }
 

@@ -1,8 +1,9 @@
 // The 6-bit scale and minimum of a sub-block of a Q4_K or Q5_K super-block, see lib/blocks/k_scales, without
 // branches: for lanes that differ in `i`, which is where a sub-block stands among eight.
 //
-// The first four have their six bits in a byte of the first word, minima in the second; the others have
-// four in the third word, and two above the six of the first ones. Shifts and masks hang on `i` alone.
+// The first four have their six bits in a byte of the first word, minima in the second; the others
+// have four in the third word, and two above the six of the first ones. Shifts and masks depend on
+// `i` alone.
 
 struct KPlace { six: u32, four: u32, six_mask: u32, four_mask: u32 }
 

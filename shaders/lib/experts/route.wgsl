@@ -75,7 +75,7 @@ fn score(row: Row, expert: u32) -> f32 {
     return value;
 }
 
-// By what experts are chosen.
+// The key by which experts are chosen.
 fn key(expert: u32, score: f32) -> u32 {
     if BIASED {
         return key_of_f32(score + bias_load(params.bias_offset + expert));

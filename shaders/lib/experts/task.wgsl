@@ -26,7 +26,8 @@ struct Task { tile: u32, expert: u32, row: u32, local: u32, is_there: bool }
 
 // There is no task where nobody chose, nor where all rows are of another part.
 fn task_of(index: u32) -> Task {
-    // One end: D3D12's compiler refuses barriers that hang on what a function with several gives.
+    // A single return: D3D12's compiler refuses barriers that depend on the result of a function
+    // with several.
     var task = Task();
     let place = ids_task(index);
     if place.x < params.tiles && place.y < params.row_groups {

@@ -1,4 +1,4 @@
-// What the gate of a product goes through: gelu.
+// The activation of a gated product: gelu.
 // @import lib/numeric/gelu
 
 fn buf_act(x: f32) -> f32 {

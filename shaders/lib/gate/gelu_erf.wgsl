@@ -1,4 +1,4 @@
-// What the gate of a product goes through: gelu_erf.
+// The activation of a gated product: gelu_erf.
 // @import lib/numeric/gelu
 
 fn buf_act(x: f32) -> f32 {

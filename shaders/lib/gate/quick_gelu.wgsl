@@ -1,4 +1,4 @@
-// What the gate of a product goes through: quick_gelu.
+// The activation of a gated product: quick_gelu.
 // @import lib/numeric/gelu
 
 fn buf_act(x: f32) -> f32 {

@@ -1,4 +1,4 @@
-// What the gate of a product goes through: relu.
+// The activation of a gated product: relu.
 // @import lib/numeric/nan
 
 fn buf_act(x: f32) -> f32 {

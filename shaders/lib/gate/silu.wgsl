@@ -1,4 +1,4 @@
-// What the gate of a product goes through: silu.
+// The activation of a gated product: silu.
 // @import lib/numeric/silu
 
 fn buf_act(x: f32) -> f32 {

@@ -1,5 +1,6 @@
-// Keys of f32, which compare as integers in the order of the values; NaN has none. Drivers may take it
-// that there is no NaN, and flush small numbers before they compare them: bits tell.
+// Keys of f32, which compare as integers in the order of the values; NaN has none. Drivers may
+// assume that there is no NaN, and flush small numbers before they compare them, so bits are
+// compared.
 
 fn buf_of(value: vec4<f32>) -> vec4<u32> {
     let bits = bitcast<vec4<u32>>(value);

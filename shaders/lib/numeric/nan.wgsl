@@ -1,5 +1,5 @@
-// What is not a number stays so: drivers may make a number or an infinity of it. By its bits, since a
-// driver may also take any value to be equal to itself.
+// Keep NaN: drivers may turn it into a number or an infinity. By its bits, since a driver may also
+// assume that any value equals itself.
 
 fn keep_nan(x: vec4<f32>, y: vec4<f32>) -> vec4<f32> {
     let magnitude = bitcast<vec4<u32>>(x) & vec4<u32>(0x7fffffffu);

@@ -1,5 +1,5 @@
-// A group of 32 values in eight bits, as q8_activations makes it: three vectors of words. Every lane
-// loads what it asks for.
+// A group of 32 values in eight bits, as q8_activations makes it: three vectors of words. Every
+// lane loads what it needs.
 // @import lib/q8/column
 
 @group(0) @binding(0) var<storage, read> buf: array<vec4<u32>>;

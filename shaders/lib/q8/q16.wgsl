@@ -17,7 +17,7 @@ fn q16_words(quants: vec4<i32>) -> vec2<u32> {
     return vec2<u32>(upper, lower);
 }
 
-// A group by one lane; what its squares are of is the caller's to say.
+// A group rounded by one lane; the caller chooses the values whose squares are summed.
 fn q16_group(values: ptr<function, array<vec4<f32>, 8>>, squares: f32) -> array<vec4<u32>, 5> {
     var bits = vec4<u32>(0u);
     for (var k = 0u; k < 8u; k++) {

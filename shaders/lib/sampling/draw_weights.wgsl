@@ -1,5 +1,5 @@
 // Weights of candidates as integers, from their distances to the largest logit: the reasons are in
-// `sample/weights.py`.
+// `wgpu_backend/ops/sampling/host/weights.py`.
 
 const LOG2_E: f32 = 1.4426950408889634;
 const MINUS_INFINITY: u32 = 0xff800000u;

@@ -4,7 +4,8 @@
 // goes to the slot that stands behind its random number, if there is such a slot.
 //
 // From the fixed-point distance between two logits on, all is integer arithmetic, so that every
-// device and `wgpu_backend.ops.sampling.host` pick the same token; the reasons are in `sample/weights.py`.
+// device and `wgpu_backend.ops.sampling.host` pick the same token; the reasons are in
+// `wgpu_backend/ops/sampling/host/weights.py`.
 // @import lib/sampling/sampling_params
 // @import lib/sampling/draw_weights
 

@@ -2,8 +2,8 @@
 // the lower id; -1 where the part has fewer. One work group a part.
 //
 // The k-th largest of the maxima of 2 k subsets is a bound that at least k values reach, and few
-// more: these go to workgroup memory and are sorted there. Should more reach it than fit (values that
-// are equal, or laid out against us), the exact bound is found bit by bit over the whole part.
+// more: these go to workgroup memory and are sorted there. Should more reach it than fit (equal
+// values, or an adversarial order), the exact bound is found bit by bit over the whole part.
 // @import lib/index/grid
 
 const WG: u32 = 64u;

@@ -7,7 +7,8 @@ const WEIGHTS: u32 = CLUSTERS * KEYS * ROWS;
 
 var<workgroup> largest: array<f32, CLUSTERS * ROWS>;
 var<workgroup> totals: array<f32, CLUSTERS * ROWS>;
-// Of two iterations: a subgroup that is ahead writes beside what others still read.
+// Double-buffered over iterations: a subgroup that is ahead does not overwrite what others still
+// read.
 var<workgroup> weights: array<sums_Number, 2u * WEIGHTS>;
 
 // `total` is of the keys whose weights a lane made.
@@ -17,7 +18,7 @@ struct Sums {
     sums: array<vec4<f32>, ROWS * V_VEC4S>,
 }
 
-// Makes the weights of a lane's key for all rows, and raises the maxima that its cluster exceeds.
+// Compute the weights of a lane's key for all rows, and raise the maxima that its cluster exceeds.
 fn weigh(
     state: ptr<function, Sums>, parts: ptr<function, array<f32, ROWS * KEYS>>, powers: array<f32, ROWS>,
     rows: vec3<u32>, position: u32, inside: bool, at: u32, lane: u32,

@@ -1,6 +1,7 @@
-// Which groups of k a work group sums: all of them, or with SPLIT those of one part, whose sums lie behind
-// those of the parts before. The importing file has Params. Few rows are split, so z counts parts then.
-// Functions have one end: D3D12's compiler refuses barriers that hang on what one with several gives.
+// Which groups of k a work group sums: all of them, or with SPLIT those of one part, whose sums lie
+// behind those of the parts before. The importing file has Params. Few rows are split, so z counts
+// parts then. Functions have a single return: D3D12's compiler refuses barriers that depend on the
+// result of a function with several.
 
 const SPLIT: bool = false;
 

@@ -24,8 +24,8 @@ fn main(
     compute(group, groups, lane);
 }
 
-// Which LANES lanes of the work group a lane belongs to: one number for a subgroup, where a compiler can
-// know that, so that what follows of it needs no lanes.
+// Which LANES lanes of the work group a lane belongs to: uniform over a subgroup where a compiler
+// can know that, so that values derived from it are scalars.
 fn buf_block(lane: u32) -> u32 {
     let block = lane / LANES % (WG / LANES);
     return select(block, subgroupBroadcastFirst(block), buf_whole);
@@ -37,9 +37,9 @@ fn buf_halve(clear: f32, full: f32, lane: u32, bit: u32, partner: u32) -> f32 {
     return select(clear, full, keeps_full) + subgroupShuffleXor(select(full, clear, keeps_full), partner);
 }
 
-// Shuffles that a subgroup is too small for are made as well and left out: only where all of its lanes
-// come by does WGSL define them, and it does not take the size of a subgroup to be the same for all. A
-// compiler that knows the size drops them.
+// Shuffles that are too wide for a subgroup are executed, too, and their results ignored: WGSL
+// defines shuffles in uniform control flow only, and does not treat the size of a subgroup as
+// uniform. A compiler that knows the size removes them.
 fn buf_all(own: f32) -> f32 {
     var sum = own;
     // @unroll

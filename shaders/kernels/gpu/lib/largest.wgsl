@@ -1,9 +1,10 @@
 // The k largest of the keys that the threads of a work group hold, of equal ones the lower id first.
 //
-// The k-th largest of the threads' maxima is a bound that at least k keys reach, and few more: these go to
-// workgroup memory. Ranks, how many come before each, put them in order: a barrier each instead of one for
-// every step of a sort. Should more reach the bound than fit (values that are equal, or laid out against
-// us), the exact bound is found bit by bit. The importing file declares `WG` and has `params.k`.
+// The k-th largest of the threads' maxima is a bound that at least k keys reach, and few more:
+// these go to workgroup memory. Ranks, how many come before each, put them in order: a barrier each
+// instead of one for every step of a sort. Should more reach the bound than fit (equal values, or
+// an adversarial order), the exact bound is found bit by bit. The importing file declares `WG` and
+// has `params.k`.
 
 const ITEMS: u32 = 1u;           // keys of a thread
 const SUBSETS: u32 = 1u;         // of which it shows the maximum; k or more of all threads

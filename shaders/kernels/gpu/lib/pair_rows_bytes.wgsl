@@ -11,7 +11,8 @@ fn buf_item(groups: vec2<u32>, half: u32) -> buf_Item {
     return buf_Item(weights_words(groups.x), weights_words(groups.y));
 }
 
-// Quants of two rows, what they are multiplied by, what is taken off then, and the scales that they lack.
+// Quants of two rows, their factors, the offsets subtracted after that, and the scales for their
+// sums.
 struct buf_Half { first: vec4<u32>, second: vec4<u32>, by: vec2<f32>, less: vec2<f32>, scale: vec2<f32> }
 struct buf_Four { first: vec4<f16>, second: vec4<f16> }
 

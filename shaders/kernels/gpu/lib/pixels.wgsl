@@ -1,6 +1,6 @@
-// What pixels of a convolution look at, as columns of a product: of each tap, 32 channels at a time. The importing
-// file has `params`, sizes of its tile, what `weights` and `x` are read with, and a Slab of both; SHARES threads bring
-// the channels of a pixel.
+// The input patches of a convolution's pixels, as columns of a product: of each tap, 32 channels at
+// a time. The importing file has `params`, sizes of its tile, what `weights` and `x` are read with,
+// and a Slab of both; SHARES threads bring the channels of a pixel.
 
 // Of the pixels whose channels a thread brings: where the first tap falls, before the border too, and
 // where its channels lie, in vectors. What is before the first value wraps around.

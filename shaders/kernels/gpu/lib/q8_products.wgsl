@@ -5,9 +5,10 @@ const STEPS: u32 = 1u;           // that make ROWS
 const DOTS: u32 = STEP_ROWS * COLS;
 const ONE_ZERO: bool = false;    // for both halves
 
-// Integers of all sums of some rows wait side by side: each waits for what it was before, and a word of x,
-// which some hardware takes apart into bytes, is done with soon. Those of two halves come together in one
-// sum, for which more of them have to wait.
+// Integer sums of some rows are interleaved: each depends on its own previous value, so adjacent
+// instructions are independent. A word of x, which some hardware unpacks into bytes, is live for
+// few instructions. The integers of two halves are added to one sum, so more of them are live at
+// once.
 fn multiply(row: u32, col: u32, sums: ptr<function, array<f32, SUMS>>) {
     // @unroll
     for (var s = 0u; s < SLAB; s++) {
@@ -84,8 +85,8 @@ fn add_products(
         // @unroll
         for (var c = 0u; c < COLS; c++) {
             let dot_c = bitcast<f32>((*dots)[r * COLS + c]);
-            // The difference needs no instruction of its own where it is rounded once. It is exact there,
-            // too: a scale has few bits.
+            // Where `fma` rounds once, the difference costs no further instruction. It is exact
+            // there, because a scale has few bits.
             let fused_c = fma(dot_c, scale_r, scale_at(s, 1u, at_r, row));
             let value_c = select((dot_c - ZERO) * scale_r, fused_c, FUSED);
             (*sums)[at_r * COLS + c] = fma(value_c, tail_at(s, 0u, col + c), (*sums)[at_r * COLS + c]);

@@ -20,7 +20,7 @@ fn buf_words(row: buf_Row, i: u32, t: u32) -> weights_Words {
     );
 }
 
-// A group as odd as the one in question, which is all that its scale hangs on.
+// Any group of the same parity: where a scale lies in its word depends on that alone.
 fn buf_group(i: u32, t: u32) -> u32 {
     return t;
 }

@@ -1,4 +1,4 @@
-// As prologue/rope_put.wgsl, behind the norms of query and key heads, as rms_norm.wgsl makes them.
+// As prologue/rope_put.wgsl, after the norms of query and key heads, as rms_norm.wgsl makes them.
 // @import formats/store/f32 as new_key
 // @import formats/vec4/f32 as query_norm
 // @import formats/vec4/f32 as key_norm
@@ -41,7 +41,7 @@ fn normed_key4(start: u32, vec4_index: u32, factor: f32) -> vec4<f32> {
     return new_key_load4(start + 4u * vec4_index) * factor * key_norm_load4(vec4_index);
 }
 
-// What values are multiplied with whose squares have this sum.
+// The factor of the norm, from the sum of squares of its values.
 fn buf_factor(squares: f32) -> f32 {
     return 1.0 / sqrt(squares / f32(COLS) + params.eps);
 }

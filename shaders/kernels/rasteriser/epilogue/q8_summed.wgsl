@@ -1,7 +1,8 @@
-// What a lane does with its rows of a column of a product: sums, stored as they are, and these times
-// the weight of a norm as a group in eight bits, with the squares of which the product that follows
-// makes the norm. There are whole groups of rows, and four rows a lane, which are a vector, since a
-// rasteriser asks for each load of a lane whether it is on; `addend` is formats/vec4/f32 here, too.
+// What a lane does with its rows of a column of a product: sums, stored as they are, and these
+// times the weight of a norm as a group in eight bits, with the squares of which the product that
+// follows makes the norm. There are whole groups of rows, and four rows a lane, which are a vector,
+// since a rasteriser tests the execution mask at each load of a lane; `addend` is formats/vec4/f32
+// here, too.
 // @import formats/vec4/f32 as scale
 // @import kernels/rasteriser/lib/q8_lanes
 

@@ -1,6 +1,7 @@
 // F16 weights in a texture, 8 of each texel, with exponents counted from 2^-24: see
-// `wgpu_backend/kernels/rasteriser/layouts/rebased_f16.py`. Those of a float have three bits more, which a shift that keeps the
-// sign makes room for and the mask clears; the value is too small by 2^(2 · RAISED).
+// `wgpu_backend/kernels/rasteriser/layouts/float_texture.py`. Those of a float have three bits
+// more, which a shift that keeps the sign makes room for and the mask clears; the value is too
+// small by 2^(2 · RAISED).
 // @import kernels/rasteriser/lib/texels as weights
 // @import kernels/rasteriser/lib/float_texture
 

@@ -1,7 +1,7 @@
-// A group of 32 values in eight bits that all lanes of a subgroup of eight ask for: six lanes load
-// two words of it each, and subgroup shuffles hand them to the others. A rasteriser makes a load of eight lanes eight loads,
-// also where all ask for the same word, so this takes a twelfth of them. Of its words each lane makes
-// the factors, for all lanes at once.
+// A group of 32 values in eight bits that all lanes of a subgroup of eight need: six lanes load two
+// words of it each, and subgroup shuffles hand them to the others. A rasteriser makes a load of
+// eight lanes eight loads, also where all read the same word, so this takes a twelfth of them. Of
+// its words each lane makes the factors, for all lanes at once.
 // @import kernels/rasteriser/lib/sums_of_pairs as sums
 // @import lib/q8/column
 

@@ -1,5 +1,5 @@
-// Numbers that four-bit quants stand for, four at a time: a tree of choices by the bits of a quant
-// makes them without a table, since devices without byte permutes have none that is fast.
+// Values of four-bit quants, four at a time, by a tree of selections on the bits of a quant:
+// without byte permutes no table lookup is fast.
 
 // `bit` of each byte of `quants` as a mask of that byte.
 fn byte_mask(quants: u32, bit: u32) -> u32 {

@@ -1,8 +1,9 @@
 // Sum of 16 products of bytes where no instruction takes packed bytes, two products by one
 // multiplication of words: (a + b · 2^16) · (y + x · 2^16) has a · x + b · y in its upper half.
 //
-// The lower half has a · y, whose sum the upper one is cleared of at the end. So many `pairs` fit into the
-// halves before that, by how large weights of a format are; 0 is for weights with a sign, of which one does.
+// The lower half has a · y, whose carry is removed from the upper half at the end. `pairs` products
+// fit into the halves before that, by the size of a format's weights; 0 stands for signed weights,
+// of which one fits.
 
 // Of each word of 16 values y + x · 2^16: for its first and third byte, and for its second and fourth.
 struct Factors { even: vec4<i32>, odd: vec4<i32> }
