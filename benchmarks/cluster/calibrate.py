@@ -8,6 +8,7 @@ and the simulated ones draw the same lengths of answers.
 
 from __future__ import annotations
 
+import argparse
 import os
 import random
 import threading
@@ -87,6 +88,19 @@ def measure_all(nodes: Sequence[Node]) -> Profile:
     found: list[Profile] = []
     at_once([lambda n=n: found.append(measure(*n, SLOTS, PROMPTS)) for n in nodes])
     return Profile.middle(found[0], found[-1])
+
+
+def print_table(
+    doc: str | None, run: Callable[[float], Iterator[str]], seconds: float = LOAD.seconds
+) -> int:
+    """Run a comparison as a command: print its table row by row, and return the exit code."""
+    parser = argparse.ArgumentParser(description=(doc or "").splitlines()[0])
+    parser.add_argument("--seconds", type=float, default=seconds)
+    options = parser.parse_args()
+    print(HEAD)
+    for line in run(options.seconds):
+        print(line, flush=True)
+    return 0
 
 
 def at_once(acts: Sequence[Callable[[], object]]) -> None:

@@ -353,7 +353,7 @@ def open_model(token: str, nodes: list[Node], stages: int) -> Any:  # noqa: ANN4
 
 def main() -> int:
     """Run all rounds, and print the counts."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--requests", type=int, default=100)
     parser.add_argument("--faults", type=int, default=20, help="half kills, half links down")
     parser.add_argument("--delay", type=float, default=0.05, help="seconds of a round trip")

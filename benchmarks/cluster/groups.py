@@ -10,7 +10,6 @@ node, and pipelines with one group of requests and with several.
 
 from __future__ import annotations
 
-import argparse
 import random
 import sys
 import tempfile
@@ -23,7 +22,7 @@ from typing import Any
 from unittest.mock import patch
 
 import wgpu_backend
-from benchmarks.cluster.calibrate import HEAD, Measured, at_once, compare
+from benchmarks.cluster.calibrate import Measured, at_once, compare, print_table
 from benchmarks.cluster.profile import Profile, new_request
 from benchmarks.cluster.simulate import Setup
 from tests.builders import Dims, tiny_model
@@ -171,16 +170,5 @@ def run(seconds: float = SECONDS) -> Iterator[str]:
                 yield compare(name, found, setup, users, PROFILE)
 
 
-def main() -> int:
-    """Print the table."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--seconds", type=float, default=SECONDS)
-    options = parser.parse_args()
-    print(HEAD)
-    for line in run(options.seconds):
-        print(line, flush=True)
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(print_table(__doc__, run, SECONDS))

@@ -58,7 +58,7 @@ def crossing(executor: Executor, last: int) -> float:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("model", nargs="?", default=str(BUNDLED["story"]))
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--tokens", type=int, default=64)

@@ -80,7 +80,7 @@ def load(model: ClusterModel, pids: Sequence[int], requests: int, tokens: int) -
 
 def main() -> int:
     """Measure in turns, and print medians."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--requests", type=int, default=16)
     parser.add_argument("--tokens", type=int, default=48)
     parser.add_argument("--rounds", type=int, default=5)

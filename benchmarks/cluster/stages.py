@@ -15,7 +15,6 @@ a hop half of what a token of a request alone takes longer in the pipeline.
 
 from __future__ import annotations
 
-import argparse
 import sys
 import time
 from collections.abc import Iterator
@@ -26,7 +25,7 @@ from typing import Any
 from unittest.mock import patch
 
 import wgpu_backend
-from benchmarks.cluster.calibrate import CONTEXT, HEAD, LOAD, PROMPTS, Measured, compare
+from benchmarks.cluster.calibrate import CONTEXT, LOAD, PROMPTS, Measured, compare, print_table
 from benchmarks.cluster.groups import Clock, load
 from benchmarks.cluster.pipeline import node
 from benchmarks.cluster.profile import Profile, measure, measure_step, processor_clock
@@ -159,16 +158,5 @@ def run(seconds: float = LOAD.seconds) -> Iterator[str]:
         )
 
 
-def main() -> int:
-    """Print the table."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--seconds", type=float, default=LOAD.seconds)
-    options = parser.parse_args()
-    print(HEAD)
-    for line in run(options.seconds):
-        print(line, flush=True)
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(print_table(__doc__, run))
