@@ -261,7 +261,7 @@ def _same(rules: PreTokenizer, steps: tuple[str, ...]) -> bool:
 
 
 def _expressions(step: object) -> Iterator[str]:
-    """Yield the expressions of a step, including inner steps; renaming bytes has none."""
+    """Yield the regular expressions of a step and its inner steps; a byte mapping has none."""
     if not isinstance(step, dict):
         return
     fields = cast("dict[str, Any]", step)

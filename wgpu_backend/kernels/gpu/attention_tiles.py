@@ -77,7 +77,7 @@ class AttentionTile:
 
     @property
     def v_rows(self) -> int:
-        """Return for how many query rows a thread sums values, so that the fewest sums are idle."""
+        """Return how many query rows a thread sums values for, so that few are idle."""
         return min(V_ROWS, key=lambda rows: rows * self._fours(rows))
 
     @property

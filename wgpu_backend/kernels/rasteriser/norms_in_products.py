@@ -54,7 +54,7 @@ def _makes_norm(reader: OpNode, norm: OpNode) -> bool:
 
 @linear.fuses("norm_weighted", name="linear_add_weighted")
 def weighted_sum(node: OpNode, graph: Graph) -> Node | None:
-    """Fuse a residual of few columns with the weighted rows from which products make the norm."""
+    """Fuse a residual of few columns with its weighting by the norm of the next products."""
     x = node.operands["x"]
     found = graph.producer(x, "linear")
     if found is None or found.spec.shape != x.spec.shape or not _fits(found, graph.capabilities):

@@ -199,7 +199,7 @@ class _Share(SamplerStep):
         self.min_keep = min_keep
 
     def cut(self, found: Candidates) -> Candidates:
-        """Return the candidates that the probability keeps."""
+        """Return the candidates that remain after a cut by the step's probability."""
         raise NotImplementedError
 
     def apply(self, choice: Choice) -> Choice:
