@@ -1,4 +1,4 @@
-"""The headless browser that some tests ask, where there is one."""
+"""The headless browser that some tests use, where there is one."""
 
 import shutil
 

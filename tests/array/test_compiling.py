@@ -1,4 +1,4 @@
-"""Compiled functions say what their code says, run it once, and leave nothing behind."""
+"""Compiled functions return what their code returns, run it once, and leave nothing behind."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Complex numbers against NumPy: functions, folds, products, and what has no meaning for them."""
+"""Complex numbers against NumPy: functions, folds, products, and functions that they lack."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Static costs of kernels: loops are weighted rightly, and what became worse is told."""
+"""Static costs of kernels: loops are weighted, and regressions are reported."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""A context that is full: the chat goes on, and says what it leaves out."""
+"""A context that is full: the chat goes on, and reports what it leaves out."""
 
 from __future__ import annotations
 

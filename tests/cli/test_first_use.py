@@ -1,4 +1,4 @@
-"""The first use of a device takes a while: the command says so, and what it may skip it skips."""
+"""The first use of a device is slow: the command reports that, and skips what it can."""
 
 from __future__ import annotations
 

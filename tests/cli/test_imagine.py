@@ -1,4 +1,4 @@
-"""`wgpu-backend imagine`: which file it writes, what is in it, and what it says."""
+"""`wgpu-backend imagine`: which file it writes, what is in it, and its messages."""
 
 import os
 import pty

@@ -1,4 +1,4 @@
-"""A word after `run` is a model, a prompt, or neither; and then what was meant is offered."""
+"""A word after `run` is a model, a prompt, or neither; then similar names are suggested."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`wgpu-backend op`: what it says of ops and shaders, good and broken ones."""
+"""`wgpu-backend op`: its reports on ops and shaders, good and broken ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The interpreter's end meets no thread inside the graphics library."""
+"""No thread is inside the graphics library when the interpreter ends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the compiler says of a slip comes in WGSL's words, with what to write instead."""
+"""Compiler messages about mistakes use WGSL's terms, and include the fix."""
 
 from __future__ import annotations
 

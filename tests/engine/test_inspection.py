@@ -1,4 +1,4 @@
-"""What a look into a model shows is what it computes."""
+"""The inspector shows what the model computes."""
 
 import dataclasses
 

@@ -1,4 +1,4 @@
-"""A context that grows until memory is short: the error says who holds what, nothing is lost."""
+"""A context that grows until memory is short: the error lists its use, nothing is lost."""
 
 from collections.abc import Iterator
 

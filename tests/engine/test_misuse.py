@@ -1,4 +1,4 @@
-"""What a caller may do to a model that nobody should: an error with a remedy, never a crash."""
+"""Misuse of a model by a caller is an error with a remedy, never a crash."""
 
 import gc
 import threading

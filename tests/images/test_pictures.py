@@ -1,4 +1,4 @@
-"""Pictures in and out: upright, on white, of the wanted size, and damaged ones told in a line."""
+"""Pictures in and out: upright, on white, of the wanted size, and damaged ones reported."""
 
 import io
 import json

@@ -1,4 +1,4 @@
-"""Arguments of pictures: those of wrong types are told by their names."""
+"""Arguments of pictures: errors name those of wrong types."""
 
 from fractions import Fraction
 from pathlib import Path

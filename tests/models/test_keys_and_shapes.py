@@ -1,4 +1,4 @@
-"""Files whose keys, weights and tokens do not fit together: told by name, before anything runs."""
+"""Files whose keys, weights and tokens do not fit together: reported by name, before a run."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""What works give beside tokens: embeddings in their places, positions along several axes."""
+"""Model inputs in addition to tokens: embeddings in their places, positions along several axes."""
 
 import numpy as np
 import pytest

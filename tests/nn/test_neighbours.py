@@ -1,4 +1,4 @@
-"""Tensors that lie beside each other, and those that do not."""
+"""Tensors that are adjacent in memory, and those that are not."""
 
 import numpy as np
 import pytest

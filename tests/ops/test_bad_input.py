@@ -1,4 +1,4 @@
-"""What every family of ops does with nothing, too much, other contexts' tensors and closed ones."""
+"""Every family of ops with empty, oversized, foreign and closed operands."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Bits of integers, and what bits of floats tell."""
+"""Bits of integers, and tests of the bits of floats."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""A norm and the residual behind it, in one op."""
+"""A norm and the residual after it, in one op."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""A model that says what a script has it say: a token decides the next, whatever came before."""
+"""A model that follows a script: a token decides the next, whatever came before."""
 
 from collections.abc import Mapping
 from itertools import pairwise

@@ -1,4 +1,4 @@
-"""What an operator says of the server's own model: names, templates, manners, what is shown."""
+"""An operator's options for the server's own model: names, templates, defaults, features."""
 
 import json
 from datetime import datetime

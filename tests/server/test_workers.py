@@ -1,4 +1,4 @@
-"""A server whose models are in workers: what dies is told, loaded again, and used."""
+"""A server whose models are in workers: one that dies is reported, loaded again, and used."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""What requests may ask for, and what is said of those that may not."""
+"""The checks of requests, and their error messages."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Families of folders: what they call things is what GGUF files and models call them."""
+"""Families of folders: their names are mapped to those of GGUF files and models."""
 
 import json
 

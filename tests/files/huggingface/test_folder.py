@@ -1,4 +1,4 @@
-"""A folder is loaded as the GGUF file that is made of it; what is wrong with one is told."""
+"""A folder is loaded as the GGUF file that is made of it; faults in one are reported."""
 
 import json
 

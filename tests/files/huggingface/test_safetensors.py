@@ -1,4 +1,4 @@
-"""Safetensors files are read as their format says; what is damaged is told in one line."""
+"""Safetensors files are read as their format says; damage is reported in one line."""
 
 import struct
 

@@ -1,4 +1,4 @@
-"""What diffusers' and transformers' networks say, for tests/images/test_networks.py.
+"""Results of diffusers' and transformers' networks, for tests/images/test_networks.py.
 
 Needs torch, transformers 5.23 and diffusers 0.42, and the pipelines that `tests/images/tiny.py`
 makes: ``python -m tests.images.data.make_networks``. Of a network networks.zip has the config.json,

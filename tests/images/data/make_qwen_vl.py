@@ -1,4 +1,4 @@
-"""Records what transformers' Qwen2.5-VL says of a picture in a text: ``qwen_vl.npz``.
+"""Records the states of transformers' Qwen2.5-VL for a picture in a text: ``qwen_vl.npz``.
 
     python tests/images/data/make_qwen_vl.py         with torch and transformers 5
 

@@ -1,4 +1,4 @@
-"""The largest of rows by ranks, and the draw behind them in the same dispatch."""
+"""The largest of rows by ranks, and the draw after them in the same dispatch."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""What the self-test asks of this family's rules."""
+"""The self-test's cases for this family's rules."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""The choice between wgpu-native and Dawn: who may be asked, what wins, and what is remembered."""
+"""The choice between wgpu-native and Dawn: who has one, which wins, what is stored."""
 
 import json
 import subprocess

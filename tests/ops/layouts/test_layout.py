@@ -1,4 +1,4 @@
-"""Layouts of weights: what is decided at load, and what kernels are shown."""
+"""Layouts of weights: the choice at load, and the views that kernels get."""
 
 import dataclasses
 

@@ -1,4 +1,4 @@
-"""What is known of a model's memory before it is loaded."""
+"""The estimate of a model's memory before it is loaded."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""What a worker tells arrives in order and whole."""
+"""A worker's events arrive complete and in order."""
 
 import socket
 import threading

@@ -1,4 +1,4 @@
-"""Messages on a socket: what was sent comes out, and damage is told."""
+"""Messages on a socket: they arrive unchanged, and damage is reported."""
 
 import math
 import socket
