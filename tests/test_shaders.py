@@ -19,7 +19,10 @@ from wgpu_backend.ops.reference import get_reference
 FOLDER = Path(__file__).parent.parent / "shaders"
 # Kernels with matrix units, which naga does not know: tests/kernels/gpu/test_matrix.py,
 # test_attention_matrix.py and test_conv_matrix.py have Tint compile them.
-ON_DAWN = {f"kernels/gpu/{name}" for name in ("matmul_matrix", "attention_matrix", "conv_matrix")}
+ON_DAWN = {
+    f"kernels/gpu/{name}"
+    for name in ("matmul_matrix", "matmul_matrix_by_expert", "attention_matrix", "conv_matrix")
+}
 KERNELS = [
     path
     for path in paths()

@@ -8,7 +8,7 @@ f16. With `--pipelines` they are those of `tests.images.tiny` that are there, wi
 
 Figures are NMSE (sum of squared differences by sum of squares) of logits, of states where a model
 is an encoder, or of pictures, and how many positions have another best token. "products",
-"attention" and "convolutions" count the dispatches by matrix units, each of which computes.
+"experts", "attention" and "convolutions" count dispatches by matrix units, each of which computes.
 
 Rounding may change which experts a router chooses where scores nearly tie; then a position differs
 by much, and so do those that see it. "other experts" counts the choices that differ. Those of the
@@ -65,9 +65,9 @@ from wgpu_backend.ops.op import fusions
 from wgpu_backend.testing import nmse
 
 PROMPT = 48
-KERNELS = ("matmul_matrix", "attention_matrix", "conv_matrix")
+KERNELS = ("matmul_matrix", "matmul_matrix_by_expert", "attention_matrix", "conv_matrix")
 TITLES = (
-    "model", "products", "attention", "convolutions", "NMSE", "other best tokens",
+    "model", "products", "experts", "attention", "convolutions", "NMSE", "other best tokens",
     "other experts", "same experts",
 )  # fmt: skip
 # A device with units of the smallest size, for NumPy.

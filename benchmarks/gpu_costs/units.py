@@ -63,11 +63,20 @@ def kernels() -> Iterator[Kernel]:
     from wgpu_backend.kernels.gpu.conv_matrix import conv_choices
 
     unit = MatrixUnit(*UNIT, "naga")
-    device = Capabilities(matrix=unit, max_workgroup_nbytes=NBYTES, max_workgroup_invocations=1024)
+    device = Capabilities(
+        f16=True, matrix=unit, max_workgroup_nbytes=NBYTES, max_workgroup_invocations=1024
+    )
     blocks = matrix.BLOCKS[0]
     for dtype in (Q4_0, Q8_0, Q4_K, Q6_K, F16):
         choices = matrix.product_choices(blocks, unit, dtype, 1)
         yield _kernel(f"product {dtype}", matrix.SHADER, choices, blocks.tile(unit).threads)
+    for pairs, _ in matrix.EXPERT_WIDTHS:
+        of_experts = matrix.expert_blocks(pairs, device)
+        assert of_experts is not None
+        for dtype in (Q4_0, Q4_K, Q6_K):
+            choices = matrix.expert_choices(of_experts, unit, dtype)
+            threads = of_experts.tile(unit).threads
+            yield _kernel(f"experts {dtype}, {pairs} pairs", matrix.BY_EXPERT, choices, threads)
     choices = conv_choices(blocks, unit, F16)
     yield _kernel("convolution f16", "kernels/gpu/conv_matrix", choices, blocks.tile(unit).threads)
     plain = {

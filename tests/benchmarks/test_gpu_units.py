@@ -37,7 +37,12 @@ def test_costs_with_units_are_of_whole_tiles():
 
 def test_every_kernel_with_units_is_composed():
     found = {each.name: each for each in units.kernels()}
-    assert {"product q4_k", "convolution f16", "attention plain, 160 columns"} <= {*found}
+    assert {
+        "product q4_k",
+        "experts q6_k, 64 pairs",
+        "convolution f16",
+        "attention plain, 160 columns",
+    } <= {*found}
     assert all("enable wgpu_cooperative_matrix;" in each.text for each in found.values())
     assert found["convolution f16"].threads == 128
     # The uniform buffer is one of each kernel's bindings.

@@ -11,6 +11,7 @@
 // @import lib/matrix/dawn_tile as tile_x
 // @import lib/matrix/dawn_sums as results
 // @import kernels/gpu/lib/unit_products
+// @import kernels/gpu/lib/unit_slabs
 // @import kernels/gpu/lib/k_range
 
 const RESULTS: u32 = 4u;       // matrices of results along rows: RM, or half of them where halves are joined
@@ -27,9 +28,6 @@ struct Params {
 var<workgroup> tile_w: array<vec4<f16>, TILE_M * STRIDE>;
 var<workgroup> tile_x: array<vec4<f16>, TILE_N * STRIDE>;
 var<workgroup> results: array<f32, DOWN * ACROSS * 2u * MATRIX>;  // of each subgroup: a matrix, and its other half
-
-struct Slab { w: array<array<vec4<f32>, 8>, W_ITEMS>, x: array<vec4<f16>, X_ITEMS> }
-struct Starts { w: array<u32, W_ITEMS>, x: array<u32, X_ITEMS> }
 
 @compute @workgroup_size(WG) @subgroup_size(SUBGROUP)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
@@ -94,17 +92,6 @@ fn tile_row(first_row: u32, i: u32) -> u32 {
     return source_row(first_row + i, 0u);
 }
 
-// Vectors of a column: its values, and two with the exponent.
-fn column_vectors() -> u32 {
-    return params.groups * 8u + 2u;
-}
-
-// The power of two that a column lacks. exp2 may be off by a bit.
-fn power_of(col: u32) -> f32 {
-    let exponent = x[params.x_offset / 4u + col * column_vectors() + params.groups * 8u].x;
-    return bitcast<f32>(u32(i32(exponent) + 127) << 23u);
-}
-
 fn starts_of(first_row: u32, first_col: u32, lane: u32) -> Starts {
     var starts: Starts;
     // @unroll
@@ -118,34 +105,7 @@ fn starts_of(first_row: u32, first_col: u32, lane: u32) -> Starts {
         // Neighbouring threads read neighbouring vectors. Surplus columns repeat the last one.
         let v_j = min(lane + j * WG, TILE_N * 8u - 1u);
         let col_j = min(first_col + v_j / 8u, params.n - 1u);
-        starts.x[j] = params.x_offset / 4u + col_j * column_vectors() + v_j % 8u;
+        starts.x[j] = column_start(col_j) + v_j % 8u;
     }
     return starts;
-}
-
-// The items of a thread in group `g` of each row and column.
-fn brought(starts: Starts, g: u32) -> Slab {
-    var slab: Slab;
-    // @unroll
-    for (var j = 0u; j < W_ITEMS; j++) {
-        var values_j: array<vec4<f32>, 8>;
-        weights_load32(starts.w[j] + g, &values_j);
-        slab.w[j] = values_j;
-    }
-    // @unroll
-    for (var j = 0u; j < X_ITEMS; j++) {
-        slab.x[j] = x[starts.x[j] + g * 8u];
-    }
-    return slab;
-}
-
-fn put_slab(slab: Slab, lane: u32) {
-    put_rows(slab.w, lane);
-    // @unroll
-    for (var j = 0u; j < X_ITEMS; j++) {
-        let v_j = lane + j * WG;
-        if TILE_N * 8u % WG == 0u || v_j < TILE_N * 8u {
-            tile_x[v_j / 8u * STRIDE + v_j % 8u] = slab.x[j];
-        }
-    }
 }

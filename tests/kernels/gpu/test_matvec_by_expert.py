@@ -10,7 +10,6 @@ from tests.ops.test_experts import experts_of
 from wgpu_backend.dtypes import BF16, F16, F32, IQ2_S, IQ4_NL, Q4_0, Q4_K, Q6_K, Q8_0
 from wgpu_backend.graph.capabilities import Capabilities
 from wgpu_backend.kernels import complete
-from wgpu_backend.kernels.gpu.register_tiles import EXPERT_TILE
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.numpy_executor import NumpyExecutor
 from wgpu_backend.ml.wgpu.dry_run import DryRunExecutor
@@ -120,8 +119,10 @@ def test_experts_outside_count_for_nothing(hardware, rng):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("dtype", [Q4_0, Q4_K, F16], ids=str)
-def test_tiles_of_experts_in_pairs(executors, rng, dtype):
+@pytest.mark.parametrize(
+    ("dtype", "pairs"), [(Q4_0, 32), (Q4_K, 32), (F16, 32), (Q4_K, 64), (Q4_0, 128)], ids=str
+)
+def test_tiles_of_experts_in_pairs(executors, rng, dtype, pairs):
     """Rows of several tiles of an expert, columns of any magnitude, and a bias."""
     wide = executors("wide")
     if not wide.capabilities.f16:
@@ -134,7 +135,7 @@ def test_tiles_of_experts_in_pairs(executors, rng, dtype):
 
     def build(ctx):
         experts = experts_of(ctx, 3, 70, 256, dtype, data)
-        tiles = expert_tiles(ctx.from_numpy(ids), experts=3, size=EXPERT_TILE.columns)
+        tiles = expert_tiles(ctx.from_numpy(ids), experts=3, size=pairs)
         given = ctx.from_numpy(x), tiles, ctx.from_numpy(bias)
         return linear_by_expert(experts, *given, used=2, precision="f16")
 

@@ -85,9 +85,10 @@ KERNELS = [
     Kernel("f16_pixels", matrix.has_matrix_units, conv_matrix.as_it_is),
     Kernel("convolve_matrix", matrix.has_matrix_units, conv_matrix.conv_matrix),
     Kernel("convolve", is_hardware, products.conv_tiled),
+    Kernel("linear_by_expert", matrix.has_matrix_units, matrix.expert_matmul_matrix),
     Kernel("linear_by_expert", is_hardware, products.expert_matvec),
     Kernel("linear_by_expert", is_hardware, products.expert_matmul_tiled),
     Kernel("linear_by_expert_sum", is_hardware, products.expert_matvec_sum),
 ]
 
-FAMILY = Family("gpu", KERNELS, cases=CASES)
+FAMILY = Family("gpu", KERNELS, cases=CASES, complete=matrix.with_expert_widths)

@@ -152,6 +152,7 @@ F16_TRIALS = (
 CASES = (
     FusionCase("linear_matrix", F16_ERROR, _in_matrices),
     FusionCase("linear_f16", F16_ERROR, _products_in_f16),
+    FusionCase("linear_by_expert_matrix", F16_ERROR, by_expert, ("linear_by_expert_tiles",)),
     FusionCase("linear_by_expert_f16", F16_ERROR, by_expert, ("linear_by_expert_tiles",)),
     FusionCase("linear_splits", LARGEST_ERROR, _long_rows),
     FusionCase("linear_norm", LARGEST_ERROR, _normed_row, ("linear_gated",)),

@@ -17,7 +17,7 @@ from wgpu_backend.graph.fusion import Graph, OpNode
 from wgpu_backend.graph.node import Groups, Launch, Node
 from wgpu_backend.graph.spec import Spec
 from wgpu_backend.kernels.gpu.matvec import COLUMNS
-from wgpu_backend.kernels.gpu.register_tiles import GROUP, grid
+from wgpu_backend.kernels.gpu.register_tiles import GROUP, fits_experts, grid
 from wgpu_backend.kernels.refusal import no_kernel
 from wgpu_backend.ops.check import grid_for, require, require_dtype, require_rank
 from wgpu_backend.ops.linear.attributes import VALUES, Prologue, get_attributes
@@ -25,9 +25,11 @@ from wgpu_backend.ops.linear.epilogue_rules import rebuild_product
 from wgpu_backend.ops.linear.f16_groups import ROW_TAIL, f16_rows_reference
 from wgpu_backend.ops.linear.gates import joined_rows
 from wgpu_backend.ops.linear.linear import WEIGHTS, linear
+from wgpu_backend.ops.moe.expert_tiles import rebuild_product as rebuild_by_expert
+from wgpu_backend.ops.moe.experts import by_rows, in_tiles, linear_by_expert, pairs_per_tile
 from wgpu_backend.ops.op import op
 
-SHADER = "kernels/gpu/matmul_matrix"
+SHADER, BY_EXPERT = "kernels/gpu/matmul_matrix", "kernels/gpu/matmul_matrix_by_expert"
 IN_ROWS = Prologue("f16_rows")
 # Scales of these may be any power of two, so their weights need not fit f16.
 WIDE = (MXFP4, NVFP4, F32)
@@ -77,6 +79,16 @@ BLOCKS = (
     # For devices with 16 KiB of workgroup memory.
     Blocks(2, 1, 2, 1),
 )
+# Subgroups along rows and columns of a tile of experts, and matrices of each along rows, by the
+# pairs of an expert in one: what AMD's compiler keeps in registers, and what takes less memory.
+EXPERT_BLOCKS = {
+    32: ((2, 1, 4), (2, 1, 2)),
+    64: ((4, 1, 2), (2, 1, 2)),
+    128: ((2, 2, 4), (2, 2, 2)),
+}
+# Pairs of a tile, and how many an expert needs on average to make it pay: a wider tile fills less,
+# and unpacks a weight for more columns (benchmarks/log/prompts-and-ops.md).
+EXPERT_WIDTHS = ((128, 80), (64, 32), (32, 8))
 
 
 def has_matrix_units(capabilities: Capabilities) -> bool:
@@ -201,6 +213,53 @@ def matmul_matrix(launch: Launch, capabilities: Capabilities) -> Launch | None:
     )
 
 
+def expert_blocks(columns: int, capabilities: Capabilities) -> Blocks | None:
+    """Return the largest blocks for tiles of so many pairs of an expert; None if none fits."""
+    unit = capabilities.matrix
+    if unit is None or not capabilities.f16:
+        return None
+    # A pair and its power of two lie beside the tiles.
+    most = capabilities.max_workgroup_nbytes - 8 * columns
+    for down, across, rows in EXPERT_BLOCKS.get(columns, ()):
+        blocks = Blocks(down, across, rows, columns // (across * unit.n))
+        threads = blocks.tile(unit).threads
+        if blocks.nbytes(unit) <= most and threads <= capabilities.max_workgroup_invocations:
+            return blocks
+    return None
+
+
+def with_expert_widths(capabilities: Capabilities) -> Capabilities:
+    """Return capabilities with the tiles of experts that a device with units has.
+
+    Products that are not by units take tiles as wide, in f32 in some cases.
+    """
+    fits = [
+        each
+        for each in EXPERT_WIDTHS
+        if expert_blocks(each[0], capabilities) and fits_experts(each[0], capabilities)
+    ]
+    return replace(capabilities, expert_tiles=tuple(fits)) if fits else capabilities
+
+
+def expert_matmul_matrix(launch: Launch, capabilities: Capabilities) -> Launch | None:
+    """Return the launch of a product by expert on matrix units; None if it does not fit."""
+    if get_attributes(launch).prologue != IN_ROWS or not in_tiles(launch):
+        return None
+    unit, blocks = capabilities.matrix, expert_blocks(pairs_per_tile(launch), capabilities)
+    if unit is None or blocks is None:
+        return None
+    choices = expert_choices(blocks, unit, launch.operands["weights"].spec.dtype)
+    launch = replace(launch, shader=BY_EXPERT, choices={**launch.choices, **choices})
+    return by_rows(launch, blocks.tile(unit).rows)
+
+
+def expert_choices(blocks: Blocks, unit: MatrixUnit, dtype: DType) -> dict[str, str | int | float]:
+    """Return the choices of the kernel for tiles of experts."""
+    choices = product_choices(blocks, unit, dtype, 1)
+    del choices["RESULTS"]
+    return choices
+
+
 @op(
     select=no_kernel("f16_rows", "a GPU with arithmetic in f16", "the values as they are"),
     shader="kernels/gpu/f16_rows",
@@ -267,3 +326,21 @@ def in_matrices(node: OpNode, graph: Graph) -> Node | None:
     return rebuild_product(
         node, graph, x=graph.shared(f16_rows, x), prologue=IN_ROWS, precision="f16"
     )
+
+
+@linear_by_expert.fuses("linear_by_expert", name="linear_by_expert_matrix", exact=False)
+def experts_in_matrices(node: OpNode, graph: Graph) -> Node | None:
+    """Replace a product of tiles by expert by the one on matrix units."""
+    found, weights, x = (
+        get_attributes(node.launch),
+        node.operands["weights"].spec,
+        node.operands["x"],
+    )
+    if not in_tiles(node.launch) or found.precision != "default" or found.prologue != VALUES:
+        return None
+    if weights.dtype not in FORMATS or x.spec.dtype != F32:
+        return None
+    if expert_blocks(pairs_per_tile(node.launch), graph.capabilities) is None:
+        return None
+    rows = graph.shared(f16_rows, x)
+    return rebuild_by_expert(node, graph, x=rows, prologue=IN_ROWS, precision="f16")

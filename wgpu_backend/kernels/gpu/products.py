@@ -30,7 +30,7 @@ from wgpu_backend.kernels.gpu.matvec import (
     table,
 )
 from wgpu_backend.kernels.gpu.register_tiles import (
-    EXPERT_TILE,
+    EXPERT_TILES,
     GROUP,
     WITH_MINIMA,
     ZEROS,
@@ -360,16 +360,17 @@ def expert_matmul_tiled(launch: Launch, capabilities: Capabilities) -> Launch | 
     require(
         # `expert_tiles` sized the tiles by `Capabilities.expert_tiles`, which must be this
         # kernel's.
-        columns == EXPERT_TILE.columns,
+        columns in EXPERT_TILES,
         ShapeError,
-        f"linear_by_expert: tiles hold {columns} pairs, this device needs {EXPERT_TILE.columns}",
+        f"linear_by_expert: tiles hold {columns} pairs, this device needs {list(EXPERT_TILES)}",
     )
-    sizes = f32_choices(EXPERT_TILE)
+    tile = EXPERT_TILES[columns]
+    sizes = f32_choices(tile)
     if get_attributes(launch).precision == "f16":
         dtype = launch.operands["weights"].spec.dtype
-        sizes = {**f16_choices(EXPERT_TILE), **TILED_F16, **_tile_rows(dtype, capabilities)}
+        sizes = {**f16_choices(tile), **TILED_F16, **_tile_rows(dtype, capabilities)}
     choices = {**launch.choices, **sizes}
-    return by_rows(replace(launch, shader=EXPERTS_TILED, choices=choices), EXPERT_TILE.rows)
+    return by_rows(replace(launch, shader=EXPERTS_TILED, choices=choices), tile.rows)
 
 
 CONV_TILED = "kernels/gpu/conv_tiled"

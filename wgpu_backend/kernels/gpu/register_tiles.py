@@ -37,8 +37,8 @@ from wgpu_backend.ops.linear.tiles import Tiles, tuned_tile
 GROUP = 32
 # Rows that a thread sums, by as many columns as the tile leaves it.
 THREAD_ROWS = 8
-# The tile of products by expert: one expert has few columns.
-EXPERT_TILE = Tile(64, 32, 64)
+# Tiles of products by expert without matrix units, by the pairs of an expert in one.
+EXPERT_TILES = {32: Tile(64, 32, 64), 64: Tile(64, 64, 64), 128: Tile(64, 128, 128)}
 # Threads of this tile sum four rows by four columns. For small products it makes four times as many
 # work groups for 1.47 times the instructions (benchmarks/log/prompts-and-ops.md).
 SMALL = Tile(32, 32, 64)
@@ -326,6 +326,13 @@ def f32_choices(tile: Tile) -> dict[str, str | int]:
     """Return the choices of a kernel that imports ``kernels/gpu/lib/tile_f32``."""
     w_items, x_items = tile.rows / tile.threads, tile.columns * GROUP / 4 / tile.threads
     return {**tile_choices(tile), "W_ITEMS": ceil(w_items), "X_ITEMS": ceil(x_items)}
+
+
+def fits_experts(columns: int, capabilities: Capabilities) -> bool:
+    """Return whether a device holds a tile of so many pairs of an expert in f32, and the pairs."""
+    tile = EXPERT_TILES[columns]
+    nbytes = 4 * GROUP * (tile.rows + columns) + 4 * columns
+    return nbytes <= capabilities.max_workgroup_nbytes and _fits_registers(tile, capabilities)
 
 
 def q8_tile(

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from wgpu_backend.dtypes import F32, I32, IQ3_S, U32
-from wgpu_backend.errors import ShapeError
+from wgpu_backend.dtypes import F16, F32, I32, IQ3_S, U32
+from wgpu_backend.errors import DeviceError, ShapeError
 from wgpu_backend.graph.capabilities import Capabilities
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Spec
@@ -17,13 +17,15 @@ from wgpu_backend.ops.linear.attributes import (
     VALUES,
     Attributes,
     Epilogue,
+    Form,
     Precision,
     Prologue,
     get_attributes,
 )
+from wgpu_backend.ops.linear.f16_groups import ROW_TAIL, f16_row_values
 from wgpu_backend.ops.linear.gates import join_halves, joined_rows, require_whole
-from wgpu_backend.ops.linear.linear import WEIGHTS
-from wgpu_backend.ops.linear.q8 import FORMATS, GROUP, ROW, WORDS
+from wgpu_backend.ops.linear.linear import WEIGHTS, WEIGHTS_OF
+from wgpu_backend.ops.linear.q8 import GROUP, ROW, WORDS
 from wgpu_backend.ops.linear.q8_rounding import q8_values
 from wgpu_backend.ops.op import op
 from wgpu_backend.ops.reference import Array, get_reference
@@ -44,10 +46,16 @@ def select_portable(launch: Launch, capabilities: Capabilities) -> Launch:
     Raises
     ------
     DeviceError
-        Gates and projections lie in several bindings.
+        Gates and projections lie in several bindings, or x is in `f16_rows`.
     """
     if launch.shader == PLAIN:
         return launch
+    require(
+        get_attributes(launch).prologue.form != "f16_rows",
+        DeviceError,
+        f"{NAME}: the device has no kernel for x in f16_rows; needs matrix units and pairs in "
+        "tiles, or the values as they are",
+    )
     require_whole(launch)
     joins = joined_rows(launch)
     # Rules join gate and projection only where one kernel for both is faster.
@@ -114,7 +122,8 @@ def linear_by_expert(
         where all gates are; in one binding of the device then, see `fits_gated`.
     x : (tokens, 1 or used, k), f32, f16 or bf16
         With 1 in the middle all experts of a token get the same row. In eight bits
-        (tokens, 1 or used, k / 32, 12), u32, from `q8_activations`.
+        (tokens, 1 or used, k / 32, 12), u32, from `q8_activations`; by whole rows
+        (tokens, 1 or used, k + 8), f16, from `f16_rows`.
     ids : (tokens, used), i32
         Expert of each product; what an id outside ``0 … experts - 1`` gives is undefined. With
         `used` the pairs in tiles: (n, 1 + size), from `expert_tiles`; rows of pairs that are in no
@@ -143,12 +152,12 @@ def linear_by_expert(
     DeviceError
         When it is run: gates and projections lie in several bindings.
     """
-    values = prologue.form == "values"
-    _require_types(weights, x, values)
+    form = prologue.form
+    _require_types(weights, x, form)
     each = used_by(NAME, ids, x.spec.shape[0]) if used is None else used
-    launch = _product(weights, x, ids, each)
-    launch = replace(launch, work=launch.work // (1 if values else 2))
-    snippets = {"ids": EACH} if values else {"ids": EACH, "x": ROW}
+    launch = _product(weights, x, ids, each, ROW_TAIL if form == "f16_rows" else 0)
+    launch = replace(launch, work=launch.work // (1 if form == "values" else 2))
+    snippets = {"ids": EACH, "x": ROW} if prologue.in_bytes else {"ids": EACH}
     attributes = Attributes(prologue, Epilogue(), precision)
     launch = replace(launch, choices=snippets, attributes=attributes)
     if activation is not None:
@@ -173,7 +182,8 @@ def linear_by_expert_reference(
     precision: Precision = "default",
 ) -> Array:
     """Multiply each row with its expert, exactly for any precision; zeros for an id outside."""
-    rows = x if prologue.form == "values" else q8_values(x)
+    rows = q8_values(x) if prologue.in_bytes else x
+    rows = f16_row_values(x) if prologue.form == "f16_rows" else rows
     if activation is not None:
         # Two stacks of matrices, or gates above projections in one.
         gates, ups = weights if weights.ndim == 4 else np.split(weights, 2, axis=1)
@@ -210,13 +220,14 @@ def mulmat_id(weights: Node, x: Node, ids: Node) -> Node:
     return linear_by_expert(weights, x, ids)
 
 
-def _require_types(weights: Node, x: Node, values: bool) -> None:
-    rank = 3 if values else 4
+def _require_types(weights: Node, x: Node, form: Form) -> None:
+    rank = 3 if form in ("values", "f16_rows") else 4
     require_rank(NAME, "x", x, rank, rank)
-    require_dtype(NAME, "x", x, FLOATS if values else (U32,))
-    require_dtype(NAME, "weights", weights, WEIGHTS if values else FORMATS)
+    types = FLOATS if form == "values" else (F16,) if form == "f16_rows" else (U32,)
+    require_dtype(NAME, "x", x, types)
+    require_dtype(NAME, "weights", weights, WEIGHTS_OF[form])
     require(
-        values or x.spec.shape[3] == WORDS,
+        rank == 3 or x.spec.shape[3] == WORDS,
         ShapeError,
         f"{NAME}: groups of x have {x.spec.shape[-1]} words, needs {WORDS}",
     )
@@ -311,10 +322,10 @@ def _with_gate(launch: Launch, weights: Node, activation: str, *, plain: bool) -
     )
 
 
-def _product(weights: Node, x: Node, ids: Node, used: int) -> Launch:
-    """Return the launch of the products, without bias or gate; x may be in groups."""
+def _product(weights: Node, x: Node, ids: Node, used: int, tail: int) -> Launch:
+    """Return the launch of the products, without bias or gate; rows of x may have a tail."""
     require_rank(NAME, "weights", weights, 3, 4)
-    _require_rows(NAME, weights, x, used)
+    _require_rows(NAME, weights, x, used, tail)
     rows, skipped = _flatten_experts(NAME, weights)
     (tokens, x_used), (experts, m, k) = x.spec.shape[:2], weights.spec.shape[-3:]
     return Launch(
@@ -338,14 +349,15 @@ def _product(weights: Node, x: Node, ids: Node, used: int) -> Launch:
     )
 
 
-def _require_rows(name: str, weights: Node, x: Node, used: int) -> None:
+def _require_rows(name: str, weights: Node, x: Node, used: int, tail: int) -> None:
     """Check that rows of `x` are as long as the weights', one per token or per pair."""
     x_used, k = x.spec.shape[1], weights.spec.shape[-1]
     cols = x.spec.shape[2] * (GROUP if len(x.spec.shape) == 4 else 1)
+    needs = f"; needs x of {k + tail}, from f16_rows" if tail else ""
     require(
-        cols == k,
+        cols == k + tail,
         ShapeError,
-        f"{name}: rows of x have {cols} values, rows of weights have {k}",
+        f"{name}: rows of x have {cols} values, rows of weights have {k}{needs}",
     )
     require(
         x_used in (1, used),
