@@ -432,7 +432,34 @@ def test_a_call_that_is_there_as_a_whole_is_read_in_few_steps(name):
     text = "\n".join(write("w", x="some words", y="more of them") for _ in range(50))
     steps, calls = steps_to_read(template, [text])
     assert calls == 50
-    assert steps <= 45 * 50
+    assert steps <= 20 * 50
+
+
+MUTATIONS = ["</tool_call>", "<tool_call>", "</s>", "[TOOL_CALLS]", "```", "\n", ";", " and ", "é"]
+
+
+@pytest.mark.parametrize("name", WRITERS)
+@pytest.mark.parametrize("separator", ["", "\n", "\n\n", " "])
+def test_random_calls_are_the_same_as_a_whole_and_in_pieces(rng, name, separator):
+    template, write = WRITERS[name]
+    for _ in range(4):
+        texts = rng.choice([*TEXTS, *MUTATIONS], size=(3, 2))
+        calls = [write("w", x=str(x), y=str(y)) for x, y in texts]
+        text = separator.join([*calls, str(rng.choice(MUTATIONS))])
+        wanted = parsed(template, [text])
+        assert [call.arguments for call in wanted.tool_calls] == [
+            {"x": str(x), "y": str(y)} for x, y in texts
+        ]
+        cuts = sorted(rng.integers(0, len(text), size=5).tolist())
+        pieces = [text[a:b] for a, b in zip([0, *cuts], [*cuts, len(text)], strict=True)]
+        assert parsed(template, pieces) == wanted
+        assert parsed(template, text) == wanted
+
+
+def test_what_follows_a_code_block_of_calls_is_kept():
+    text = f'Action:\n```json\n[{{"tool_name": "w", "parameters": {A}}}]```;Then'
+    found = at_every_place("directly-answer", text)
+    assert found == Whole(";Then", "", (ToolCall("w", {"x": "a"}),))
 
 
 @pytest.mark.parametrize("name", WRITERS)

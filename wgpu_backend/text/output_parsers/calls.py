@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
+from json.scanner import make_scanner
 from typing import cast
 
 from wgpu_backend.text.output_parsers.kinds import Kinds, allowed_kinds
@@ -97,12 +98,12 @@ def decode_json_at(text: str, at: int) -> tuple[object, int] | None:
     This is `decode_json` in one step, for a value that has arrived as a whole.
     """
     try:
-        value, end = _DECODER.raw_decode(text, at)
-    except (ValueError, RecursionError):
+        value, end = _SCAN(text, at)
+    except (StopIteration, ValueError, RecursionError):
+        return None
+    if end - at > _MAX_DEPTH and text.count("{", at, end) + text.count("[", at, end) > _MAX_DEPTH:
         return None
     source = text[at:end]
-    if source.count("{") + source.count("[") > _MAX_DEPTH:
-        return None
     return _replace_if_needed(value, source), end
 
 
@@ -129,6 +130,8 @@ def _replace_non_number(text: str) -> None:
 
 
 _DECODER = json.JSONDecoder(strict=False, parse_float=_double, parse_constant=_replace_non_number)
+# What `raw_decode` calls.
+_SCAN = make_scanner(cast("make_scanner", _DECODER))
 
 
 def _require_shallow(text: str) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 
+from wgpu_backend.text.output_parsers.calls import OfferedTools
 from wgpu_backend.text.output_parsers.formats import CallForm, Format
 from wgpu_backend.text.output_parsers.incoming_text import (
     FormatMismatch,
@@ -21,7 +22,7 @@ from wgpu_backend.text.output_parsers.literals import Notation
 from wgpu_backend.text.output_parsers.parts import ToolCall
 from wgpu_backend.text.output_parsers.patterns import compile_possessive
 from wgpu_backend.text.output_parsers.readers import json_reader, python_reader, skip_closing
-from wgpu_backend.text.output_parsers.spans import Body, Span, SpanReader
+from wgpu_backend.text.output_parsers.spans import Body, Matched, Span, SpanReader
 from wgpu_backend.text.output_parsers.values import convert
 
 _QUOTES = ("<escape>", '<|"|>')
@@ -110,7 +111,14 @@ def _calls_reader(closing: str) -> SpanReader:
         body.give([ToolCall(name, arguments)])
         yield from skip_closing(body, closing)
 
-    return read
+    def match(text: str, at: int, offered: OfferedTools) -> Matched:
+        del offered
+        simple = _match_simple_call(text, at)
+        if simple is None or not text.startswith(closing, simple[1]):
+            return None
+        return simple[:1], simple[1] + len(closing)
+
+    return SpanReader(read, match, closing)
 
 
 def _match_simple_call(text: str, at: int) -> tuple[ToolCall, int] | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -25,7 +25,7 @@ from wgpu_backend.text.output_parsers.incoming_text import (
 )
 from wgpu_backend.text.output_parsers.literals import match_simple_calls, parse_calls_in_python
 from wgpu_backend.text.output_parsers.parts import ToolCall
-from wgpu_backend.text.output_parsers.spans import Body, SpanReader
+from wgpu_backend.text.output_parsers.spans import Body, Matched, SpanReader
 
 _BETWEEN = re.compile(r"[\s,;]*")
 # Models sometimes write a bracket too many.
@@ -41,6 +41,7 @@ _SPACES = re.compile(r"\s*+")
 # The beginning of an object or a list of them, and the end: not before a word, or an escape of a
 # string.
 _JSON = re.compile(r'(\[?+)\s*+\{\s*+(?:"|\Z)')
+_VALUE = re.compile(r"\s*+(?=[{\[])")
 _JSON_END = re.compile(r"\}(?=\s*+(?:[}\],;<\[{`|]|\Z))")
 _LIST_END = re.compile(r"\](?=\s*+(?:[;<\[{`|]|\Z))")
 _MAX_DECODES = 4
@@ -73,7 +74,25 @@ def json_reader(*closings: str, keyed: bool = False) -> SpanReader:
                 break
         yield from skip_closing(body, *closings)
 
-    return read
+    def match(text: str, at: int, offered: OfferedTools) -> Matched:
+        del offered
+        found = _match_json(text, at)
+        ended = end.passed.match(text, found[1]) if found else None
+        return (calls(found[0]), ended.end()) if found and ended else None
+
+    return SpanReader(read, match, closings[0] if len(closings) == 1 else "}")
+
+
+def _match_json(text: str, at: int) -> tuple[object, int] | None:
+    """Decode an object or a list that has arrived as a whole; return it and the place after it."""
+    begun = _VALUE.match(text, at)
+    return decode_json_at(text, begun.end()) if begun else None
+
+
+def match_arguments(text: str, at: int) -> tuple[Mapping[str, object], int] | None:
+    """Decode an object of arguments that has arrived as a whole, as `_match_json` does."""
+    found = _match_json(text, at)
+    return (parse_arguments(found[0]), found[1]) if found else None
 
 
 class _End(NamedTuple):
@@ -81,8 +100,8 @@ class _End(NamedTuple):
 
     # The tags, with the stray characters that models write before one.
     passed: re.Pattern[str]
-    # A character that may begin such text.
-    begun: re.Pattern[str]
+    # Something else, with such characters before it: there is no tag.
+    other: re.Pattern[str]
 
 
 @lru_cache(maxsize=64)
@@ -90,7 +109,8 @@ def _end(closings: tuple[str, ...]) -> _End:
     longest = sorted(closings, key=len, reverse=True)
     firsts = re.escape("".join(tag[0] for tag in longest))
     tags = "|".join(map(re.escape, longest)) or r"(?!)"
-    return _End(re.compile(rf"{_STRAY.pattern}+(?:{tags})"), re.compile(rf"[\s,;}}\]`{firsts}]"))
+    other = rf"(?={_STRAY.pattern}+[^\s,;}}\]`{firsts}])"
+    return _End(re.compile(rf"{_STRAY.pattern}+(?:{tags})"), re.compile(other))
 
 
 def read_json(text: IncomingText) -> Reader[object]:
@@ -155,11 +175,13 @@ def skip_closing(body: Body, *closings: str) -> Reader[None]:
     end = _end(closings)
     if text.skip(end.passed) is not None:
         return
-    if text.at < len(text.text) and not end.begun.match(text.text, text.at):
+    if end.other.match(text.text, text.at):
         return
     text.mark()
     yield from text.skip_spaces(_STRAY)
     fence = yield from text.take(_FENCE)
+    if fence and _FENCE in closings:
+        return
     if fence:
         yield from text.skip_spaces(_STRAY)
     if (yield from text.take(*closings)) is None and not fence:
@@ -212,13 +234,34 @@ def section_reader(call: str, separators: Sequence[str], end: str, *closings: st
                 return
             name = (found[1] or found[2]) if found else (yield from _read_name(text, separators))
             made = yield from read_arguments(text, name)
-            function = _NUMBERED.sub("", made.name.removeprefix("functions."))
-            body.give([ToolCall(function, made.arguments)])
+            body.give([ToolCall(_bare_name(made.name), made.arguments)])
             yield from skip_closing(body, end)
             if text.skip(ended) is not None:
                 return
 
-    return read
+    call_end = _end((end,)).passed
+
+    def match(text: str, at: int, offered: OfferedTools) -> Matched:
+        del offered
+        calls: list[ToolCall] = []
+        while (header := begun.match(text, at)) is not None:
+            name = (header[1] or header[2]).strip()
+            found = match_arguments(text, header.end())
+            if found is None or not name or (after := call_end.match(text, found[1])) is None:
+                return None
+            calls.append(ToolCall(_bare_name(name), found[0]))
+            at = after.end()
+            if (last := ended.match(text, at)) is not None:
+                return calls, last.end()
+        return None
+
+    return SpanReader(read, match, end)
+
+
+def _bare_name(name: str) -> str:
+    """Return a function's name without the type before it and the number after it."""
+    name = name.removeprefix("functions.")
+    return _NUMBERED.sub("", name) if ":" in name else name
 
 
 def _read_name(text: IncomingText, separators: Sequence[str]) -> Reader[str]:
@@ -243,7 +286,7 @@ def _another(body: Body, call: str, closings: Sequence[str]) -> Reader[bool]:
     return tag == call
 
 
-def read_mistral(body: Body) -> Reader[None]:
+def _read_mistral(body: Body) -> Reader[None]:
     """Read a JSON list of calls, or a name and its arguments."""
     text = body.text
     if text.text.find("{", text.at) < 0:
@@ -251,11 +294,10 @@ def read_mistral(body: Body) -> Reader[None]:
     named = text.skip(_MISTRAL)
     if named is not None:
         body.give([(yield from read_arguments(text, named[1]))])
-        if not text.text.startswith("[", text.at):
-            yield from skip_closing(body, "</s>")
+        yield from skip_closing(body, "</s>")
         return
     if (yield from text.skip_spaces()) in ("{", "["):
-        yield from json_reader("</s>")(body)
+        yield from _MISTRAL_JSON.read(body)
         return
     name = yield from text.read_while(_NAME)
     if (yield from text.take("[CALL_ID]")):
@@ -265,6 +307,23 @@ def read_mistral(body: Body) -> Reader[None]:
         raise FormatMismatch("the tool call has no name or no arguments")
     body.give([(yield from read_arguments(text, name))])
     yield from skip_closing(body, "</s>")
+
+
+def _match_mistral(text: str, at: int, offered: OfferedTools) -> Matched:
+    named = _MISTRAL.match(text, at)
+    if named is None:
+        return _MISTRAL_JSON.match(text, at, offered)
+    found = match_arguments(text, named.end())
+    if found is None:
+        return None
+    ended = _end(("</s>",))
+    after = ended.passed.match(text, found[1]) or ended.other.match(text, found[1])
+    return ([ToolCall(named[1], found[0])], after.end()) if after else None
+
+
+_MISTRAL_JSON = json_reader("</s>")
+READ_MISTRAL = SpanReader(_read_mistral, _match_mistral)
+"""A reader of the calls of Mistral's models."""
 
 
 def python_reader(closing: str) -> SpanReader:
@@ -293,7 +352,15 @@ def python_reader(closing: str) -> SpanReader:
                 return
         body.give((yield from _read_unescaped(body, closing)))
 
-    return read
+    def match(text: str, at: int, offered: OfferedTools) -> Matched:
+        del offered
+        simple = match_simple_calls(text, at)
+        end = ended.match(text, simple[1]) if simple else None
+        if simple is None or end is None:
+            return None
+        return [ToolCall(name, named) for name, _, named in simple[0]], end.end()
+
+    return SpanReader(read, match, closing)
 
 
 def _read_python(body: Body, closing: str) -> Reader[list[ToolCall]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from wgpu_backend.errors import OptionError
-from wgpu_backend.text.output_parsers.calls import Tools, parse_calls
+from wgpu_backend.text.output_parsers.calls import OfferedTools, Tools, parse_calls
 from wgpu_backend.text.output_parsers.formats import HERMES as HERMES_FORM
 from wgpu_backend.text.output_parsers.formats import (
     CallForm,
@@ -20,15 +20,16 @@ from wgpu_backend.text.output_parsers.incoming_text import FormatMismatch, Reade
 from wgpu_backend.text.output_parsers.literals import parse_calls_in_python
 from wgpu_backend.text.output_parsers.parts import ToolCall
 from wgpu_backend.text.output_parsers.readers import (
+    READ_MISTRAL,
     json_reader,
+    match_arguments,
     python_reader,
     read_arguments,
-    read_mistral,
     section_reader,
     skip_closing,
     skip_to_json,
 )
-from wgpu_backend.text.output_parsers.spans import Body, OutputParser, Span, SpanReader
+from wgpu_backend.text.output_parsers.spans import Body, Matched, OutputParser, Span, SpanReader
 from wgpu_backend.text.output_parsers.tagged import (
     Tagging,
     function_reader,
@@ -84,24 +85,25 @@ def sections_reader(suffix: str = "") -> SpanReader:
     """Return a reader of ``<tool_calls>``: a JSON list, or several ``<tool_call>``."""
     call, end = f"<tool_call{suffix}>", f"</tool_calls{suffix}>"
     of_json, tagging = json_reader(end), glm_tagging(suffix)
+    of_calls = json_reader(*tagging.closings)
 
     def read(body: Body) -> Reader[None]:
         text = body.text
         mark = yield from text.skip_spaces()
         if mark in ("{", "["):
-            yield from of_json(body)
+            yield from of_json.read(body)
             return
         yield from text.expect(call)
         while True:
             if (yield from text.skip_spaces()) in ("{", "["):
-                yield from json_reader(*tagging.closings)(body)
+                yield from of_calls.read(body)
             else:
                 yield from read_glm_call(body, tagging, f"<tool_sep{suffix}>")
             yield from text.skip_spaces()
             if (yield from text.take(call, end)) != call:
                 return
 
-    return read
+    return SpanReader(read, of_json.match)
 
 
 HERMES = Span(
@@ -193,7 +195,7 @@ def _mistral_form(template: str) -> CallForm:
 MISTRAL = Format(
     "mistral",
     (_MISTRAL,),
-    (Span(_MISTRAL, read=read_mistral, inner=("[ARGS]", "[CALL_ID]"), interrupts=True),),
+    (Span(_MISTRAL, read=READ_MISTRAL, inner=("[ARGS]", "[CALL_ID]"), interrupts=True),),
     form=_mistral_form,
 )
 
@@ -214,7 +216,7 @@ def _actions_reader(closing: str) -> SpanReader:
         body.give(call for call in found if call.name not in _NO_CALL)
         yield from skip_closing(body, closing)
 
-    return read
+    return SpanReader(read)
 
 
 def _command_r_form(template: str) -> CallForm:
@@ -248,13 +250,14 @@ COMMAND_R = Format(
 
 _TOOL_NAME = re.compile(r"[\w.]*")
 _LLAMA_ENDS = ("<|eom_id|>", "<|eot_id|>")
+_LLAMA_JSON = json_reader(*_LLAMA_ENDS)
 
 
 def _read_llama(body: Body) -> Reader[None]:
     """Read calls as JSON, in sequence or with semicolons, or a call of a built-in tool."""
     text = body.text
     if (yield from text.skip_spaces()) in ("{", "["):
-        yield from json_reader(*_LLAMA_ENDS)(body)
+        yield from _LLAMA_JSON.read(body)
         return
     name = (yield from text.read_while(_TOOL_NAME)).removesuffix(".call")
     source = yield from text.read_brackets("python")
@@ -273,7 +276,7 @@ LLAMA = Format(
     "llama",
     ("<|python_tag|>", "<|start_header_id|>", "<|python_start|>", "<|header_start|>"),
     (
-        Span("<|python_tag|>", read=_read_llama, inner=_LLAMA_ENDS),
+        Span("<|python_tag|>", read=SpanReader(_read_llama, _LLAMA_JSON.match), inner=_LLAMA_ENDS),
         Span("<|python_start|>", read=python_reader("<|python_end|>"), inner=("<|python_end|>",)),
         FUNCTION,
     ),
@@ -530,7 +533,7 @@ MUSE = Format(
     ),
     (
         Span(" to=self<|message|>", ("<|eom|>",)),
-        Span(" to=", read=_read_recipient),
+        Span(" to=", read=SpanReader(_read_recipient)),
         Span("<|start|>assistant", unwrapped=True),
         Span("<|message|>", unwrapped=True),
     ),
@@ -596,10 +599,18 @@ def _read_functionary(body: Body) -> Reader[None]:
         body.give([(yield from read_arguments(body.text, name))])
 
 
+def _match_functionary(text: str, at: int, offered: OfferedTools) -> Matched:
+    del offered
+    named = _RECIPIENT.match(text, at)
+    found = match_arguments(text, named.end()) if named and named[1] != "all" else None
+    return ([ToolCall(named[1], found[0])], found[1]) if named and found else None
+
+
+_RECIPIENT = re.compile(r"([\w.\-]++)\n")
 FUNCTIONARY = Format(
     "functionary",
     (">>>all",),
-    (Span(">>>", read=_read_functionary), HERMES),
+    (Span(">>>", read=SpanReader(_read_functionary, _match_functionary)), HERMES),
     make=make_bare_parser,
 )
 

@@ -20,6 +20,8 @@ from wgpu_backend.text.output_parsers.parts import Content, Part, Thinking, Tool
 _NEXT = re.compile(r"\s*(\S)")
 # Spans without an end, each of which reads the rest of the answer again: bounds quadratic time.
 _RETRIES = 64
+# Characters of a call that is matched as a whole: bounds the search at each tag that begins none.
+_NEAR = 65_536
 
 
 class Body:
@@ -53,8 +55,34 @@ class Body:
         self.text.mark()
 
 
-SpanReader = Callable[[Body], Reader[None]]
-"""Reads a span up to its end, closing tag included; Broken or a ValueError where it holds none."""
+Matched = tuple[Sequence[ToolCall], int] | None
+"""The calls of a span and the place after it; None if it has to be read in steps."""
+
+
+def _match_nothing(text: str, at: int, offered: OfferedTools) -> Matched:
+    """Match no span."""
+    del text, at, offered
+
+
+@dataclass(frozen=True, slots=True)
+class SpanReader:
+    """A reader of a span with calls.
+
+    Parameters
+    ----------
+    read : callable
+        Reads the span up to its end, closing tag included, as its text arrives. It raises
+        FormatMismatch or a ValueError if the span has no calls.
+    match : callable
+        Returns what `read` would find, at once, for a span in the usual notation of which all has
+        arrived. It takes the text, the place after the opening tag and the functions.
+    end : str
+        Text without which `match` finds nothing.
+    """
+
+    read: Callable[[Body], Reader[None]]
+    match: Callable[[str, int, OfferedTools], Matched] = _match_nothing
+    end: str = "}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +95,7 @@ class Span:
         Tag that begins it.
     closings : tuple of str
         Any of them ends a span without calls; if empty, the span is the opening tag alone.
-    read : callable or None
+    read : SpanReader or None
         Reader of calls. None for reasoning, which is emitted as it comes, and for ``unwrapped``.
     unwrapped : bool
         Whether only the tags are removed, and the text between them is for the user.
@@ -177,12 +205,21 @@ class Tags:
 
     def __init__(self, tags: Iterable[str]) -> None:
         self._tags = sorted(set(filter(None, tags)), key=len, reverse=True)
-        self._pattern = re.compile("|".join(map(re.escape, self._tags)) or r"(?!)")
+        pattern = "|".join(map(re.escape, self._tags)) or r"(?!)"
+        self._pattern = re.compile(pattern)
+        self._spaced = re.compile(rf"\s*+({pattern})")
         self._longest = len(self._tags[0]) if self._tags else 0
 
     def begin(self, text: str, at: int) -> bool:
         """Return whether one of the tags comes next."""
         return self._pattern.match(text, at) is not None
+
+    def match_after_spaces(self, text: IncomingText) -> re.Match[str] | None:
+        """Match white space and a tag; None if there is none, or a longer one may still arrive."""
+        found = self._spaced.match(text.text, text.at)
+        if found is None or found.start(1) + self._longest > len(text.text):
+            return None
+        return found
 
     def has_one(self, text: IncomingText) -> bool:
         """Return whether one of the tags has arrived."""
@@ -259,7 +296,7 @@ class SpanParser(OutputParser):
     def _read(self) -> Reader[None]:
         begun = self._begun
         if begun is not None:
-            yield from self._read_calls("", begun.read) if begun.read else self._stream(begun)
+            yield from self._read_calls("", begun.read.read) if begun.read else self._stream(begun)
         fresh = True
         while True:
             if self._first is not None and fresh and self._may_begin():
@@ -271,8 +308,10 @@ class SpanParser(OutputParser):
             span = self._spans[opening]
             if span.read is None:
                 fresh = yield from self._stream(span)
+            elif self._match_calls(span.read):
+                fresh = True
             else:
-                fresh = yield from self._read_calls(opening, span.read)
+                fresh = yield from self._read_calls(opening, span.read.read)
 
     def _may_begin(self) -> bool:
         """Return whether calls without a tag may come next, by their first character."""
@@ -343,7 +382,32 @@ class SpanParser(OutputParser):
             text.at = len(text.text)
         return False
 
-    def _read_calls(self, opening: str, read: SpanReader) -> Reader[bool]:
+    def _match_calls(self, reader: SpanReader) -> bool:
+        """Read spans with calls that have arrived as a whole, with white space between them.
+
+        It costs a tenth of the steps of `_read_calls`, which reads any other span.
+        """
+        text, spans, matched = self._text, self._spans, False
+        at = text.at
+        if text.text.find(reader.end, at, at + _NEAR) < 0:
+            return False
+        try:
+            while (found := reader.match(text.text, at, self._offered)) is not None:
+                matched = True
+                self._parts += found[0]
+                text.at = found[1]
+                again = self._openings.match_after_spaces(text)
+                if again is None or (following := spans[again[1]].read) is None:
+                    break
+                reader, at = following, again.end()
+        except (ValueError, RecursionError):
+            # `_read_calls` decides about it.
+            pass
+        if matched:
+            self._content.restart()
+        return matched
+
+    def _read_calls(self, opening: str, read: Callable[[Body], Reader[None]]) -> Reader[bool]:
         """Read a span with calls; return whether a call without a tag may follow."""
         body, text = Body(self._text, self._offered, self._add_call), self._text
         text.mark()
@@ -366,7 +430,7 @@ class SpanParser(OutputParser):
             text.at = len(text.text)
         return False
 
-    def _reread_leniently(self, opening: str, read: SpanReader) -> None:
+    def _reread_leniently(self, opening: str, read: Callable[[Body], Reader[None]]) -> None:
         """Read a span without an end as far as possible, or take its opening tag as text."""
         body, text = Body(self._text, self._offered, self._add_call), self._text
         body.lenient = True

@@ -9,9 +9,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import NamedTuple
 
+from wgpu_backend.text.output_parsers.calls import OfferedTools
 from wgpu_backend.text.output_parsers.incoming_text import (
     END,
     FormatMismatch,
@@ -22,8 +23,13 @@ from wgpu_backend.text.output_parsers.incoming_text import (
 from wgpu_backend.text.output_parsers.kinds import Kinds
 from wgpu_backend.text.output_parsers.parts import ToolCall
 from wgpu_backend.text.output_parsers.patterns import compile_possessive
-from wgpu_backend.text.output_parsers.readers import HEADER_CHARS, json_reader, read_arguments
-from wgpu_backend.text.output_parsers.spans import Body, SpanReader
+from wgpu_backend.text.output_parsers.readers import (
+    HEADER_CHARS,
+    json_reader,
+    match_arguments,
+    read_arguments,
+)
+from wgpu_backend.text.output_parsers.spans import Body, Matched, SpanReader
 from wgpu_backend.text.output_parsers.values import convert
 
 _KEY = re.compile(r'([^"\n<>]+)"?\s*(?:(?:string|type)="(\w+)"?)?\s*')
@@ -36,9 +42,8 @@ _MAX_TAGS = 128
 _CDATA = "<![CDATA["
 _MAX_DEPTH = 50
 _ANY = Kinds()
-_A_TEXT = Kinds(frozenset({"string"}))
-# Attributes of a value that is plain text.
-_TEXT = ("string", "true")
+# By the attributes of a value that is plain text.
+_TOLD: dict[str, Kinds] = dict.fromkeys(("string", "true"), Kinds(frozenset({"string"})))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -174,7 +179,34 @@ def tagged_reader(tagging: Tagging) -> SpanReader:
         if not body.given:
             raise FormatMismatch("the text is not a tool call")
 
-    return read
+    return SpanReader(read, partial(_match_tagged_calls, tagging), tagging.end)
+
+
+def _match_tagged_calls(tagging: Tagging, text: str, at: int, offered: OfferedTools) -> Matched:
+    """Read the calls of a span that has arrived as a whole."""
+    there, calls = _compile_patterns(tagging), list[ToolCall]()
+    while (header := there.call.match(text, at)) is not None:
+        found = _match_tagged_call(text, header.end(), header[1], there, offered)
+        if found is None:
+            return None
+        calls.append(found[0])
+        at = found[1]
+        if (end := there.closing.match(text, at)) is not None:
+            return calls, end.end()
+    return None
+
+
+def _match_tagged_call(
+    text: str, at: int, name: str, there: _Patterns, offered: OfferedTools
+) -> tuple[ToolCall, int] | None:
+    """Read the arguments of a call that has arrived as a whole; return it and the place after."""
+    arguments, name = dict[str, object](), name.strip()
+    while (found := _match_parameter(text, at, there)) is not None:
+        key, told, value, at = found
+        kinds = offered.kinds(name, key) if told is None else _TOLD.get(told, _ANY)
+        arguments[key] = convert(value, kinds)
+    end = there.end.match(text, at)
+    return (ToolCall(name, arguments), end.end()) if end and name else None
 
 
 def read_tagged_call(body: Body, tagging: Tagging, name: str) -> Reader[None]:
@@ -187,8 +219,10 @@ def read_tagged_call(body: Body, tagging: Tagging, name: str) -> Reader[None]:
     """
     text, arguments, there = body.text, dict[str, object](), _compile_patterns(tagging)
     while True:
-        found = None if body.lenient else _match_parameter(text, there)
-        if found is None:
+        found = None if body.lenient else _match_parameter(text.text, text.at, there)
+        if found is not None:
+            key, told, value, text.at = found
+        else:
             if text.skip(there.end) is not None:
                 break
             yield from text.skip_spaces()
@@ -197,11 +231,8 @@ def read_tagged_call(body: Body, tagging: Tagging, name: str) -> Reader[None]:
                 raise FormatMismatch("a parameter was expected")
             if tag != tagging.parameter:
                 break
-            found = yield from _wait_parameter(body, tagging)
-        key, told, value = found
-        kinds = body.offered.kinds(name, key)
-        if told is not None:
-            kinds = _A_TEXT if told in _TEXT else _ANY
+            key, told, value = yield from _wait_parameter(body, tagging)
+        kinds = body.offered.kinds(name, key) if told is None else _TOLD.get(told, _ANY)
         arguments[key] = convert(value, kinds)
     if not name:
         raise ValueError("no name")
@@ -225,18 +256,19 @@ def _wait_call(text: IncomingText, there: _Patterns) -> Reader[None]:
         yield there.arrival
 
 
-def _match_parameter(text: IncomingText, there: _Patterns) -> tuple[str, str | None, str] | None:
-    """Read a parameter that has arrived as a whole: its name, its type and its text."""
-    found = there.parameter.match(text.text, text.at)
+def _match_parameter(
+    text: str, at: int, there: _Patterns
+) -> tuple[str, str | None, str, int] | None:
+    """Read a parameter that has arrived: its name, type and text, and the place after it."""
+    found = there.parameter.match(text, at)
     if found is None:
         return None
     key, told, line, value = found.groups()
     if line:
-        if value and value[-1] != "\n" and text.text[found.end() : found.end() + 1] != "\n":
+        if value and value[-1] != "\n" and text[found.end() : found.end() + 1] != "\n":
             return None
         value = value.removesuffix("\n")
-    text.at = found.end()
-    return key.strip(), told, value
+    return key.strip(), told, value, found.end()
 
 
 def _wait_parameter(body: Body, tagging: Tagging) -> Reader[tuple[str, str | None, str]]:
@@ -359,13 +391,24 @@ def tool_call_reader(tagging: Tagging, functions: Tagging, *separators: str) -> 
             found = begun.match(text.text, text.at)
         mark = "" if found else (yield from text.skip_spaces())
         if (found and found[1]) or mark in ("{", "["):
-            yield from of_json(body)
+            yield from of_json.read(body)
         elif found or (mark == "<" and (yield from text.peek_tag(functions.call))):
-            yield from of_functions(body)
+            yield from of_functions.read(body)
         else:
             yield from read_glm_call(body, tagging, *separators)
 
-    return read
+    def match(text: str, at: int, offered: OfferedTools) -> Matched:
+        found = begun.match(text, at)
+        if found is not None:
+            return (of_json if found[1] else of_functions).match(text, at, offered)
+        named, there = _glm(tagging).match(text, at), _compile_patterns(tagging)
+        if named is None:
+            return None
+        call = _match_tagged_call(text, named.end(), named[1], there, offered)
+        end = there.closing.match(text, call[1]) if call else None
+        return ([call[0]], end.end()) if call and end else None
+
+    return SpanReader(read, match, tagging.closings[0])
 
 
 def function_reader(tagging: Tagging, *, fallback: Sequence[str] = ()) -> SpanReader:
@@ -384,7 +427,29 @@ def function_reader(tagging: Tagging, *, fallback: Sequence[str] = ()) -> SpanRe
             yield from read_tagged_call(body, tagging, header[1].strip())
         yield from text.take(*fallback)
 
-    return read
+    named = re.compile(rf"{_HEADER.pattern}{re.escape(tagging.named)}")
+    ended = re.compile(rf"\s*+{re.escape(tagging.end)}")
+    longest = max(map(len, fallback), default=0)
+    after = re.compile(f"(?:{'|'.join(map(re.escape, fallback))})?+")
+
+    def match(text: str, at: int, offered: OfferedTools) -> Matched:
+        header = named.match(text, at)
+        if header is None:
+            return None
+        name, found = header[1].strip(), match_arguments(text, header.end())
+        if found is not None:
+            end = ended.match(text, found[1])
+            call = (ToolCall(name, found[0]), end.end()) if name and end else None
+        else:
+            there = _compile_patterns(tagging)
+            call = _match_tagged_call(text, header.end(), name, there, offered)
+        # Closing tags of another format may follow, as far as they have arrived.
+        if call is None or call[1] + longest > len(text):
+            return None
+        last = after.match(text, call[1])
+        return [call[0]], last.end() if last else call[1]
+
+    return SpanReader(read, match, tagging.end)
 
 
 def nested_reader(token: str, closing: str) -> SpanReader:
@@ -412,7 +477,7 @@ def nested_reader(token: str, closing: str) -> SpanReader:
         if not body.given:
             raise FormatMismatch("the text is not a tool call")
 
-    return read
+    return SpanReader(read)
 
 
 def _read_element(
