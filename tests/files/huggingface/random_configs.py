@@ -113,7 +113,10 @@ FAMILIES: dict[str, tuple[Mapping[str, Any], Choices]] = {
     "DeepseekV3": (V3, {**USUAL, "head_dim": [MISSING], "norm_topk_prob": FLAG}),
     "Exaone4": ({}, {**USUAL, "sliding_window": [5, 12]}),
     "Glm4": ({"head_dim": 16}, {**LLAMA, "head_dim": [16], "partial_rotary_factor": SHARE}),
-    "GPTNeoX": ({}, {**NORMS, "partial_rotary_factor": [MISSING], "rotary_pct": SHARE}),
+    "GPTNeoX": ({}, {
+        **NORMS, "partial_rotary_factor": [MISSING, 0.5], "rotary_pct": SHARE,
+        "rope_theta": [MISSING, 500.0], "rotary_emb_base": [MISSING, 100.0],
+    }),
     "Bert": ({}, {"hidden_act": ACTIVATIONS, "layer_norm_eps": EPSILON}),
 }  # fmt: skip
 _LISTS_LAYERS = ("Gemma2", "Gemma3", "GptOss", "Cohere2", "Exaone4")

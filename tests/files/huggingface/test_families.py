@@ -134,6 +134,21 @@ def test_heads_of_a_matrix_are_put_apart_and_biases_with_them(tmp_path, rng):
         assert folder.config.uint("rope.dimension_count") == 4
 
 
+@pytest.mark.parametrize("section", [{}, {"rope_theta": 7.0, "partial_rotary_factor": 1.0}])
+@pytest.mark.parametrize("own", [{}, {"rotary_emb_base": 5.0, "rotary_pct": 0.5}])
+def test_gpt_neox_has_own_names_of_rotary_settings(tmp_path, rng, section, own):
+    config = {"rope_theta": 3.0, "partial_rotary_factor": 0.75, **own}
+    if section:
+        config["rope_parameters"] = {"rope_type": "default", **section}
+    matrix = {"gpt_neox.layers.0.attention.query_key_value.weight": np.ones((96, 32), "f4")}
+    tensors = {**ends(rng, "gpt_neox.embed_in.weight"), **matrix}
+    with made(tmp_path, tensors, architectures=["GPTNeoXForCausalLM"], **config) as folder:
+        base = section.get("rope_theta", own.get("rotary_emb_base", 10_000.0))
+        share = section.get("partial_rotary_factor", own.get("rotary_pct", 0.25))
+        assert folder.config.float("rope.freq_base", default=10_000.0) == base
+        assert folder.config.uint("rope.dimension_count") == int(8 * share)
+
+
 def test_scans_have_rates_and_no_suffix(tmp_path, rng):
     start = "backbone.layers.0.mixer"
     tensors = {

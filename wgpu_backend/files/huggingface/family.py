@@ -88,6 +88,8 @@ class Family:
     """Defaults of one class of a family; they override `defaults`."""
     harmless: ClassVar[tuple[str, ...]] = ()
     """Settings that transformers ignores, or that change no number."""
+    ignored: ClassVar[tuple[str, ...]] = ()
+    """Settings that this class of transformers does not read, although others do."""
     needed: ClassVar[Mapping[str, object]] = {}
     """Settings for which only one value is supported."""
     activation: ClassVar[str | None] = "silu"
@@ -110,10 +112,8 @@ class Family:
     def __init__(self, settings: Settings, class_name: str) -> None:
         # Checkpoints leave out what equals the default of the class in transformers.
         usual = {**self.defaults, **self.by_class.get(class_name, {})}
-        values = {
-            **{k: v for k, v in usual.items() if not _has_setting(settings, k)},
-            **settings.values,
-        }
+        given = {k: v for k, v in settings.values.items() if k not in self.ignored}
+        values = {**{k: v for k, v in usual.items() if not _has_setting(given, k)}, **given}
         self.settings = Settings(settings.source, values, settings.asked)
         self.class_name = class_name
         self.rope = rope_settings(self.settings, local=self.has_local_rope, usual=self.default_rope)
@@ -258,10 +258,10 @@ def split_suffix(name: str) -> tuple[str, str]:
     return name, ".weight"
 
 
-def _has_setting(settings: Settings, name: str) -> bool:
+def _has_setting(given: Mapping[str, object], name: str) -> bool:
     """Return whether settings have a key or an alias of it."""
     group = next((names for names in _ALIASES if name in names), (name,))
-    return any(alias in settings.values for alias in group)
+    return any(alias in given for alias in group)
 
 
 def _fill_number(name: str, numbers: list[int]) -> str:

@@ -52,6 +52,8 @@ class GptNeoX(Family):
         "partial_rotary_factor": 0.25,
     }
     harmless = ("is_decoder",)
+    # It reads `rotary_emb_base` and `rotary_pct`.
+    ignored = ("rope_theta", "partial_rotary_factor")
     names = make_names(
         {"embed_in": "token_embd", "final_layer_norm": "output_norm", "embed_out": "output"},
         {
