@@ -95,8 +95,8 @@ test-all: $(DEV_STAMP) ## Run some of the cases that `make test` leaves out, and
 	share narrow "On four lanes, where the driver is a rasteriser" $(ONE_THREAD) $(FOUR_LANES); \
 	share rest "All others"; \
 	printf '\nWith layers on two devices:\n'; \
-	$(PYTEST) --two-devices -m "not gpu" tests/engine tests/llama $(OF_SERVERS) \
-		$(OF_ONE_DEVICE) $(ARGS); status=$$?; \
+	$(PYTEST) --two-devices --share=representative -m "not gpu" tests/engine tests/llama \
+		$(OF_SERVERS) $(OF_ONE_DEVICE) $(ARGS); status=$$?; \
 	if [ $$status != 5 ]; then ran=yes; fi; \
 	if [ $$status != 5 ] && [ $$status != 0 ]; then failed="$$failed two-devices"; fi; \
 	if [ -n "$$failed" ]; then echo "failed shares of the tests:$$failed" >&2; exit 1; fi; \
