@@ -36,7 +36,7 @@ GPU_FIXTURES = {"executors", "gpu", "any_gpu", "full", "split"}
 ONE_IN = 4
 
 # A drawn few of the cases that differ little from others and take ten seconds of compiling.
-RARE_CASES = 12
+RARE_CASES = 6
 # Tests that run again on a second Vulkan driver (SwiftShader), by the start of their names and what
 # their parameters have: the self-test, each op of the table, and what drivers have got wrong.
 SECOND_DRIVER = {
@@ -160,15 +160,21 @@ def draw_rare(items: Iterable[pytest.Item], seed: int) -> set[pytest.Item]:
 def draw(
     items: Iterable[pytest.Item], others: Iterable[pytest.Item], seed: int
 ) -> set[pytest.Item]:
-    """Draw one in a few cases of each test, and at least one of a test without any of `others`."""
+    """Draw one in a few cases of each test, but for slow tests at least one in every second run.
+
+    Parameters
+    ----------
+    others : iterable of pytest.Item
+        Cases that `make test` runs; a test without any of these is slow.
+    """
     found = set[pytest.Item]()
     elsewhere = {test_of(item) for item in others}
     for test, cases in groupby(sorted(items, key=lambda item: item.nodeid), key=test_of):
         line = list(cases)
         rng = random.Random(f"{seed} {test}")  # not NumPy's: a text is a seed as it is
+        mean = max(len(line) / ONE_IN, 0 if test in elsewhere else 1 / 2)
         # Rounded up or down by chance, so that each case is as likely as any other.
-        count = int(len(line) / ONE_IN + rng.random())
-        found.update(rng.sample(line, max(count, test not in elsewhere)))
+        found.update(rng.sample(line, int(mean + rng.random())))
     return found
 
 
