@@ -139,7 +139,7 @@ def choose(
 
 
 def is_slow(item: pytest.Item) -> bool:
-    """Whether a case takes two seconds or more."""
+    """Whether a case takes more than a second."""
     return any("rare" not in mark.kwargs for mark in item.iter_markers("slow"))
 
 

@@ -51,6 +51,7 @@ def test_axes_lengths_and_norms(z, norm, axis, n):
         same(ours, getattr(np.fft, name)(wide.real, **options))
 
 
+@pytest.mark.slow
 def test_several_axes(z):
     x, wide = wx.array(z), z.astype("c16")
     for options in ({}, {"axes": (0, 2)}, {"axes": (0, 1), "s": (5, 2)}, {"norm": "ortho"}):

@@ -211,6 +211,7 @@ stage.device.close()
 """
 
 
+@pytest.mark.slow
 @wgpu_native_only
 def test_what_was_mapped_before_a_loss_is_not_touched_after_it():
     assert survives(LOSE_WHAT_IS_MAPPED).count("lost") == 1

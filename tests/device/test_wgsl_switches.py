@@ -74,6 +74,7 @@ def label(selector: int) -> int:
     return selector * 7 if 0 <= selector < CASES else -1
 
 
+@pytest.mark.slow
 @pytest.mark.gpu
 def test_a_long_switch_runs_one_case(device: Device):
     text = switch(cases(50, LABELS) + "case 777, default: { a[1] -= 1; }\n"

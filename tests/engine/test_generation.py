@@ -117,13 +117,13 @@ def seeded(name, seed):
     return SamplingOptions(**OPTIONS[name], seed=seed)
 
 
-@pytest.mark.parametrize("name", OPTIONS)
-def test_steps_under_way_change_no_token(talk, name):
+@pytest.mark.parametrize("sampling", OPTIONS)
+def test_steps_under_way_change_no_token(talk, sampling):
     for seed in (1, 2, 3):
-        expected = talk.made(1, seeded(name, seed), limit=30)
+        expected = talk.made(1, seeded(sampling, seed), limit=30)
         for depth in DEPTHS:
             talk.forget()
-            assert expected == talk.made(depth, seeded(name, seed), limit=30)
+            assert expected == talk.made(depth, seeded(sampling, seed), limit=30)
         talk.forget()
 
 

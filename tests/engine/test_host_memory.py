@@ -122,6 +122,7 @@ def test_layers_in_the_host_s_memory_give_the_same_numbers(path, adapter, kind):
         assert ("host weights" in used) == bool(placement.host)
 
 
+@pytest.mark.slow
 @pytest.mark.gpu
 @pytest.mark.parametrize("dtype", [F16, Q4_0])
 def test_products_of_many_rows_copy_weights_to_the_device_first(adapter, dtype):
@@ -220,6 +221,7 @@ def test_a_cache_in_the_host_s_memory_is_copied_saved_and_restored(path, adapter
         np.testing.assert_array_equal(ask(0), wanted)
 
 
+@pytest.mark.slow
 @pytest.mark.gpu
 def test_adapters_of_layers_in_the_host_s_memory(tmp_path, path, adapter):
     lora = a_lora(tmp_path / "lora.gguf", path)

@@ -624,6 +624,7 @@ def test_pieces_on_a_gpu_give_the_same_bits(folder, smallest_pieces):
             assert stream.result().text == alone
 
 
+@pytest.mark.slow
 @pytest.mark.gpu
 def test_a_deterministic_engine_gives_the_same_bits_in_company(folder, full):
     """Log probabilities of requests with pictures and without, alone and together."""

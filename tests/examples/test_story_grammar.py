@@ -102,6 +102,7 @@ def test_stories_are_clean_text(stories):
         assert story.text.isascii()
 
 
+@pytest.mark.slow
 def test_sentences_start_with_a_capital_and_the_last_one_ends(stories):
     for story in stories:
         # after a quotation its speaker may follow in lower case: "Stop!" cried Pip

@@ -234,6 +234,7 @@ def test_a_sum_that_does_not_fit_a_product_is_refused(full):
             linear(ctx.zeros(5, 33), ctx.zeros(3, 33), ctx.zeros(5))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("k", [32, 33])
 def test_linear_adds_whatever_broadcasts(any_gpu, check, rng, k):
     values = [rng.standard_normal(s, "f4") for s in ((5, k), (3, k), (1, 5))]

@@ -169,6 +169,7 @@ def test_a_window_hides_what_is_far_back(any_gpu, check, rng, tokens, keys, wind
     check(any_gpu, attended(operands, window=window, mask_mode=mode), limit=LIMIT)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
 @pytest.mark.parametrize("shape", [(), (5, 9), (5, 1), (4, 1, 9), (3, 4, 5, 9)], ids=str)
 def test_a_mask_is_added_and_broadcasts(gpu, check, rng, shape, dtype):
@@ -220,12 +221,14 @@ def test_nothing_gives_nothing(any_gpu, check, rng, how):
     check(any_gpu, attended(heads(rng, **how)), limit=0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["none", "causal"])
 def test_sinks_take_part_of_the_weight(any_gpu, check, rng, mode):
     sinks = np.array([-50, -1, 1, 50], "f4")
     check(any_gpu, attended(heads(rng), sinks=sinks, mask_mode=mode), limit=LIMIT)
 
 
+@pytest.mark.slow
 def test_a_softcap_bends_scores_before_the_mask(any_gpu, check, rng):
     operands, mask = heads(rng), hidden(rng, 5, 9)
     check(any_gpu, attended(operands, mask=mask, softcap=2.0, scale=3.0), limit=LIMIT)

@@ -69,6 +69,7 @@ def test_each_request_has_its_own_scales_in_any_company(model, expected):
         assert [[*choice.tokens] for choice in several.choices] == [expected[1][0]] * 3
 
 
+@pytest.mark.slow
 def test_the_model_itself_keeps_the_scales_that_are_set(model, expected):
     own = model.logits(PROMPT[:9])
     with wgpu_backend.Engine(model) as engine:

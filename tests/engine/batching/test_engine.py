@@ -304,6 +304,7 @@ def test_sessions_take_the_room_of_kept_prefixes(path):
         assert engine.status().kept_sequences == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("slots", [2, 3])
 def test_a_context_that_shifts_takes_the_room_of_kept_prefixes(path, slots):
     how = {"when_full": "shift", "keep": 8, "ignore_eos": True, "max_tokens": 60, "n": 2}

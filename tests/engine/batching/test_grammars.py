@@ -284,6 +284,7 @@ def test_choices_stops_and_limits_go_on_as_before(engine):
     assert len(fixed.choices[0].tokens) == 2
 
 
+@pytest.mark.slow
 def test_a_full_context_shifts_below_a_grammar(path):
     digits = Grammar.regex("([0-9]{4} ){30}end")
     with wgpu_backend.load(path, device="cpu", num_ctx=64) as model, Engine(model) as engine:

@@ -357,6 +357,7 @@ def test_truncation_of_a_file_on_disk_is_found_on_opening(model, tmp_path):
         open_gguf(path)
 
 
+@pytest.mark.slow
 def test_truncation_at_any_byte_of_the_header_is_an_error(model):
     raw = model.read_bytes()
     with open_gguf(model) as file:

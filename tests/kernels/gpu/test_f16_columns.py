@@ -90,6 +90,7 @@ def test_products_are_nearer_to_exact_ones_than_those_in_eight_bits(wide, check,
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("dtype", "k"),
     [*((dtype, 1536) for dtype in (*FORMATS, F16)), *((Q8_0, k) for k in (2048, 4096, 6144))],
@@ -225,6 +226,7 @@ def dense_products(rng):
     return build
 
 
+@pytest.mark.slow
 def test_rules_make_them_where_rounding_is_allowed(without_dot, rng):
     build = dense_products(rng)
     exact = values_of(without_dot, build)

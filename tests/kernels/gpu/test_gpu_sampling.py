@@ -30,6 +30,7 @@ def wide(executors):
     return executors("wide")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "shape"),
     [
@@ -72,6 +73,7 @@ def chosen(executor, values, k, ids):
         return tokens.numpy()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("cols", "length", "k"), [(9, 9, 9), (500, 300, 64), (5000, 2048, 256)])
 def test_the_token_is_that_of_the_reference(wide, rng, cols, length, k):
     values = rng.normal(size=cols).astype(np.float32) * 3

@@ -45,6 +45,7 @@ def test_logits_are_nearly_as_good_as_of_products_that_round_for_themselves(
     assert nmse(got, exact) < 2 * nmse(apart, exact) < OF_F16
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("precision", ["default", "f16"])
 def test_a_norm_that_is_left_to_many_columns_is_made(executors, check, rng, precision):
     """By kernels that have none of it, or that a portable one stands in for."""

@@ -108,6 +108,7 @@ def test_numbers_from_a_table(hardware, check, rng, dtype, rounded, n):
     product(hardware, check, rng, dtype, 35, n, 768, rounded)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("threads", [32, 256])
 def test_any_work_group_fills_the_table(hardware, check, rng, threads):
     hardware = with_tile(hardware, "matvec_q8", IQ4_NL, 1, Tile(8, 1, threads))

@@ -177,6 +177,7 @@ def test_halves_are_joined(wide, rng, monkeypatch, activation):
     assert nmse(values_of(wide, build), values_of(NumpyExecutor(), build)) < 3 * OF_PAIRS
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part_groups", [4, 3])
 def test_parts_of_k(wide, rng, monkeypatch, part_groups):
     taken(monkeypatch, QUICKLY_COMPILED)

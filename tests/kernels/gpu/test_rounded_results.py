@@ -139,6 +139,7 @@ def test_sums_leave_twice(hardware, rng, dtype, n, k, eps):
     Case(rng, dtype, 96, n, k, NORM, eps).check(hardware)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("dtype", "n", "epilogue"),
     [
@@ -154,12 +155,14 @@ def test_results_in_f16(hardware, rng, dtype, n, epilogue):
     Case(rng, dtype, 64, n, 288 if dtype != Q6_K else 256, epilogue, EPS).check(hardware)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [Q8_0, Q6_K], ids=str)
 def test_large_results_in_f16_take_fewer_lanes(hardware, rng, monkeypatch, dtype):
     monkeypatch.setattr(matvec, "FILLING_IN_F16", 64)
     Case(rng, dtype, 64, 1, 2048, replace(NORM, form="f16"), EPS).check(hardware)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("dtype", "n", "epilogue"),
     [
@@ -228,6 +231,7 @@ def test_small_work_groups_leave_it_to_the_portable_kernel(wide, monkeypatch, rn
     assert not any("to_q8" in name for name in names)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("dtype", "most", "sums"), [(Q4_0, 8, 2), (Q6_K, 8, 0), (Q6_K, 9, 2)])
 def test_sums_leave_twice_where_buffers_suffice(wide, monkeypatch, rng, dtype, most, sums):
     known = dataclasses.replace(wide.capabilities, max_storage_bindings=most, rounded=EVERY_PRODUCT)
@@ -273,6 +277,7 @@ def test_a_layer_in_eight_bits_without_one_rule(wide, monkeypatch, rng, off):
         assert names == ["q8_activations", sums, "linear q8 gated to_q8", sums, "linear q8"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("off", [None, "linear_gated_f16", "linear_add_f16"])
 def test_a_layer_in_f16_without_one_rule(wide, monkeypatch, rng, off):
     known = dataclasses.replace(wide.capabilities, rounded=frozenset(), integer_dot=False)
@@ -284,6 +289,7 @@ def test_a_layer_in_f16_without_one_rule(wide, monkeypatch, rng, off):
         assert names == ["f16_activations", sums, gated, sums, "linear f16_nibbles"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("off", [None, "linear_gated_q16", "linear_add_q16"])
 def test_a_layer_in_sixteen_bits_without_one_rule(wide, monkeypatch, rng, off):
     device = wide.as_if(dataclasses.replace(wide.capabilities, integer_dot=True))
@@ -305,6 +311,7 @@ def layer_of(device, monkeypatch, layer, rng, n, rules, off, limit):
     return names
 
 
+@pytest.mark.slow
 def test_results_of_many_columns_are_rounded_by_themselves(wide, monkeypatch, rng):
     device = wide.as_if(dataclasses.replace(wide.capabilities, rounded=EVERY_PRODUCT))
     layer = Layer(rng, Q4_0)

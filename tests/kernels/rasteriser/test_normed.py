@@ -354,6 +354,7 @@ def test_sums_that_are_read_before_the_norm_stay_a_product_of_their_own(
     assert_close(got, ran(shuffling, monkeypatch, [], build)[1])
 
 
+@pytest.mark.slow
 def test_a_device_whose_lanes_do_not_shuffle_keeps_the_ops_apart(executors, monkeypatch, rng):
     baseline = executors("baseline")
     block, x = Block(rng), rng.standard_normal((2, 64), "f4")

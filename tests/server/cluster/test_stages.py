@@ -222,6 +222,7 @@ def test_a_model_over_three_processes_writes_the_text_of_one(path, node):
     assert spread > alone
 
 
+@pytest.mark.slow
 def test_a_stage_reads_its_own_copy_of_the_file(path, node, tmp_path):
     """The first node's file has zeros where the weights of the stage are."""
     wanted, _, _ = texts(path, device="cpu")
@@ -464,6 +465,7 @@ def test_a_killed_stage_ends_its_requests_with_an_error_that_names_it(path, node
         engine.close()
 
 
+@pytest.mark.slow
 def test_a_killed_stage_alone_is_opened_again_and_the_text_is_the_same(path, node):
     """With the first half's weights and all graphs; what ran fails, what waited does not."""
     seen = threading.Event()
@@ -525,6 +527,7 @@ def test_states_that_the_host_wrote_are_there_again_and_caches_are_empty(node):
         made.close()
 
 
+@pytest.mark.slow
 def test_a_stage_whose_node_is_gone_is_given_up_after_a_while(path):
     listener = Listener(TOKEN)
     made = open_stage(stage_spec(listener), BackendParams(), reopen_seconds=0.3)
@@ -582,6 +585,7 @@ def test_a_link_that_is_down_for_too_long_is_an_error(path, node):
         between.close()
 
 
+@pytest.mark.slow
 @pytest.mark.gpu
 def test_an_adapter_is_a_stage_too(path, node):
     name = Devices()[0].id
