@@ -9,14 +9,17 @@
 In order, until the time is up: the list of devices; the self-test, by the first use of each
 implementation of WebGPU that is installed; the tests of the kernels for GPUs; then ``bench`` of
 models in the sizes of Llama 3.1 8B and 3.2 1B by each implementation, and by ``llama-bench`` where
-it is on the path, with NVIDIA's second generation of cooperative matrices and without. What did not
-fit is listed. Weights are random, of one drawn piece that repeats: zeros would cost less power.
+it is on the path, with NVIDIA's second generation of cooperative matrices and without. The page is
+written anew after each part, so that a run that is ended leaves what it has. No command takes more
+than a share of the time, and what did not fit is listed. Weights are random, of one drawn piece
+that repeats: zeros would cost less power.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import shutil
 import signal
@@ -43,12 +46,14 @@ RESULTS = ROOT / "benchmarks" / "results"
 MODELS = (("8b", "q4_0"), ("1b", "q4_0"), ("8b", "q4_k_m"), ("8b", "f16"), ("1b", "q4_k_m"))
 TESTS = (
     "test_matrix.py",
+    "test_matrix_by_expert.py",
     "test_pairs.py",
     "test_attention_matrix.py",
     "test_attention_tiled.py",
     "test_conv_matrix.py",
 )
-TESTS_SHARE = 0.25  # of the time, at most, for tests
+# Of the time, at most: for all tests, for a first use, and for a model by one engine.
+TESTS_SHARE, SELF_TEST_SHARE, MODEL_SHARE = 0.25, 0.15, 0.25
 PIECE = 1 << 20  # values of a weight's drawn piece
 LEAST_SECONDS = 5.0  # nothing begins with less time than this
 
@@ -79,9 +84,12 @@ class Report:
     ----------
     end : float
         When time is up, by `time.monotonic`.
+    seconds : float
+        The time that there was at first.
     """
 
     end: float
+    seconds: float = 360.0
     devices: str = ""
     tests: list[str] = field(default_factory=list[str])
     rows: list[Row] = field(default_factory=list[Row])
@@ -149,8 +157,14 @@ def run_command(
     return subprocess.CompletedProcess(command, process.returncode, out, err)
 
 
-def random_gguf(path: Path, sizes: Sizes, format: str) -> Path:
-    """Write a model's file with random weights, see `sparse_gguf`."""
+def random_gguf(path: Path, sizes: Sizes, format: str, end: float = math.inf) -> Path:
+    """Write a model's file with random weights, see `sparse_gguf`.
+
+    Raises
+    ------
+    TimeoutError
+        It is not written at `end`, by `time.monotonic`; there is no file then.
+    """
     sparse_gguf(path, sizes, format, tokenizer="gpt2")
     rng = np.random.default_rng(0)
     pieces: dict[str, bytes] = {}
@@ -158,6 +172,9 @@ def random_gguf(path: Path, sizes: Sizes, format: str) -> Path:
     start = path.stat().st_size - ALIGNMENT - sum(_aligned(w) for w in each)
     with path.open("r+b") as file:
         for weight in each:
+            if time.monotonic() > end:
+                path.unlink()
+                raise TimeoutError(f"{path.name}: not written in time")
             piece = pieces.setdefault(weight.dtype, _piece(rng, weight.dtype))
             file.seek(start)
             start += _aligned(weight)
@@ -215,8 +232,12 @@ def measured(report: Report, options: argparse.Namespace, folder: Path) -> Itera
             report.left_out.append(f"{name}: no time was left")
             continue
         path = folder / f"{size}-{format}.gguf"
-        if not path.exists():
-            random_gguf(path, SIZES[size], format)
+        try:
+            if not path.exists():
+                random_gguf(path, SIZES[size], format, report.end)
+        except TimeoutError as error:
+            report.left_out.append(str(error))
+            continue
         for engine, (command, more) in engines().items():
             yield from _by_one(report, options, (name, engine), [*command, "-m", str(path)], more)
         if options.keep is None:
@@ -236,7 +257,8 @@ def _by_one(
     words += (
         [] if is_peer else ["--json", *(["--device", options.device] if options.device else [])]
     )
-    done = report.run(" by ".join(names), [*command, *words], more)
+    most = MODEL_SHARE * report.seconds
+    done = report.run(" by ".join(names), [*command, *words], more, most)
     if done is None or done.returncode:
         return
     for found in _read_list(report, " by ".join(names), done.stdout):
@@ -272,7 +294,7 @@ def tested(report: Report, options: argparse.Namespace, end: float) -> Iterator[
             continue
         command = [*cli, "bench", "story", *chosen, "-p", "16", "-n", "4", "-r", "1"]
         before = time.monotonic()
-        done = report.run(f"self-test, {name}", command, more)
+        done = report.run(f"self-test, {name}", command, more, SELF_TEST_SHARE * report.seconds)
         if done is not None and not done.returncode:
             took = time.monotonic() - before
             yield f"first use by {name}, self-test included: {took:.0f} s"
@@ -351,24 +373,33 @@ def _sizes(text: str) -> list[tuple[str, str]]:
 def main(words: Sequence[str] | None = None) -> int:
     """Test, measure and write the page; return 1 if nothing was measured."""
     options = arguments(words)
-    report = Report(time.monotonic() + options.seconds)
+    report = Report(time.monotonic() + options.seconds, options.seconds)
     report.left_out += missing()
     done = report.run("devices", [sys.executable, "-m", "wgpu_backend", "devices"], {})
     report.devices = done.stdout if done is not None else ""
+    _write(report, options)
     if not options.no_tests:
         end = time.monotonic() + TESTS_SHARE * options.seconds
-        report.tests += tested(report, options, end)
+        for line in tested(report, options, end):
+            report.tests.append(line)
+            _write(report, options)
     with ExitStack() as stack:
         folder = options.keep or Path(stack.enter_context(tempfile.TemporaryDirectory()))
         folder.mkdir(parents=True, exist_ok=True)
         for row in measured(report, options, folder):
             print(row, file=sys.stderr, flush=True)
             report.rows.append(row)
+            _write(report, options)
+    print(_write(report, options))
+    return int(not report.rows)
+
+
+def _write(report: Report, options: argparse.Namespace) -> str:
+    """Write the page of what was found so far, and return it."""
     page = markdown(options.name, report)
     options.out.mkdir(parents=True, exist_ok=True)
     (options.out / f"{options.name}.md").write_text(page, encoding="utf-8")
-    print(page)
-    return int(not report.rows)
+    return page
 
 
 if __name__ == "__main__":

@@ -101,6 +101,44 @@ def test_nothing_begins_when_time_is_up():
     assert report.left_out == ["a test: no time was left"]
 
 
+def test_a_model_that_is_not_written_in_time_leaves_no_file(tmp_path):
+    path = tmp_path / "m.gguf"
+    with pytest.raises(TimeoutError, match=r"m\.gguf: not written in time"):
+        random_gguf(path, SIZES["tiny"], "q4_0", time.monotonic() - 1)
+    assert not path.exists()
+
+
+@pytest.mark.usefixtures("engines")
+def test_no_command_takes_all_the_time(monkeypatch, tmp_path):
+    given = {}
+
+    def noted(command, more, seconds):
+        given.setdefault("story" if "story" in command else command[0], seconds)
+        return answers(command)
+
+    monkeypatch.setattr(gpu_report, "run_command", noted)
+    words = ["card", "--sizes", "tiny", "--seconds", "100", "--out", str(tmp_path)]
+    assert gpu_report.main(words) == 0
+    assert given["story"] == pytest.approx(15)  # the first use, with the self-test
+    assert given["ours"] == given["llama-bench"] == pytest.approx(25)
+
+
+@pytest.mark.usefixtures("engines")
+def test_a_run_that_is_ended_leaves_what_it_has(monkeypatch, tmp_path):
+    def ended(command, *_):
+        if command[0] == "llama-bench":
+            raise KeyboardInterrupt
+        return answers(command)
+
+    monkeypatch.setattr(gpu_report, "run_command", ended)
+    words = ["card", "--sizes", "tiny", "--out", str(tmp_path), "--no-tests"]
+    with pytest.raises(KeyboardInterrupt):
+        gpu_report.main(words)
+    page = (tmp_path / "card.md").read_text("utf-8")
+    assert "vulkan:0 a card" in page
+    assert "| tiny q4_0 | tg4 | wgpu | 75.0 ± 0.5 |" in page
+
+
 def test_without_a_peer_there_is_no_ratio():
     report = Report(0.0, rows=[Row("1b q4_0", "dawn", "pp512", 1234.5, 6.0)])
     assert "| 1b q4_0 | pp512 | dawn | 1,234.5 ± 6.0 | – |" in markdown("card", report)
