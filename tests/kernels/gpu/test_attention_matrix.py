@@ -273,6 +273,18 @@ def test_what_is_not_finite_takes_no_digits_of_other_heads(rng):
     assert_other_heads_are_right(executor, not_finite(rng))
 
 
+@pytest.mark.parametrize("operand", [1, 2], ids=["key", "value"])
+@pytest.mark.parametrize("outlier", [1e4, 1e8])
+def test_an_outlier_takes_no_digits_of_other_heads(rng, operand, outlier):
+    executor = NumpyExecutor(DEVICE)
+    executor.rules = fusions(["scaled_attention_matrix"], exact=False)
+    operands = plain(rng)
+    operands[operand][0, 3, 0, 2] = outlier
+    got, wanted = (values_of(each, attended(operands)) for each in (executor, NumpyExecutor()))
+    # f16 has 2^29 between its largest and its smallest number of eleven bits.
+    assert 0 < nmse(got[..., 1:, :], wanted[..., 1:, :]) < LIMIT
+
+
 @pytest.mark.gpu
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning")
