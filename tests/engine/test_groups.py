@@ -2,6 +2,7 @@
 
 import time
 
+import numpy as np
 import pytest
 
 import wgpu_backend
@@ -215,3 +216,42 @@ def test_the_number_of_groups_is_tried_again_after_a_while():
     groups.skip()
     assert groups.choose(1) == 1
     assert Groups(1).choose(8) == 1
+
+
+def test_trials_end_while_the_number_of_choices_changes_at_every_step():
+    groups, now, chosen = Groups(8), 0.0, []
+    draw = np.random.default_rng(3)
+    # A group takes a time of its own, as where the weights take most of it: more are slower.
+    seconds = {1: 1.0, 8: 8.0, 9: 9.0}
+    for _ in range(3000):
+        choices = int(draw.integers(66, 129))
+        found = groups.choose(choices)
+        chosen.append(found)
+        now += seconds[found] / found
+        groups.count(choices, -(-choices // found), now)
+    # The others are trials: a round of eight groups is eight steps.
+    assert chosen[-2000:].count(1) > 1200
+
+
+@pytest.mark.parametrize("between", [3, 20, 60])
+def test_prompts_that_interrupt_a_trial_do_not_leave_a_slow_number_of_groups(between):
+    """One group has an eighth of the speed; a prompt comes every few rounds."""
+    groups, now, spent = Groups(8), 0.0, {1: 0.0, 8: 0.0, 9: 0.0}
+    until_prompt, choices = float(between), 64
+    while now < 400.0:
+        found = groups.choose(choices)
+        took = (1.0 if found == 1 else 0.125) / found
+        now, spent[found] = now + took, spent[found] + took
+        groups.count(choices, -(-choices // found), now)
+        # Requests end, so prompts come, at a rate of tokens.
+        until_prompt -= 1 / found
+        if until_prompt <= 0:
+            until_prompt += between
+            groups.skip()
+    assert spent[1] < 0.12 * now
+
+
+def test_the_trial_of_a_slow_number_of_groups_ends_early():
+    chosen = run_trials(Groups(2), {1: 10.0, 2: 170.0, 3: 150.0})
+    # One round takes longer than a whole trial of the best one, which has eleven.
+    assert chosen.count(1) <= 8
