@@ -163,6 +163,7 @@ class Native:
         self._commands = self.ffi.new("WGPUCommandBufferDescriptor *")
         # Types by name are looked up at each use.
         self._one_buffer = self.ffi.typeof("WGPUCommandBuffer[1]")
+        self._one_index = self.ffi.typeof("WGPUSubmissionIndex *")
 
     def module(self, gpu: Any, label: str, code: str) -> Any:
         """Make a shader module with run-time checks."""
@@ -278,7 +279,7 @@ class Native:
 
     def poll(self, gpu: Any, index: Any = None) -> None:
         """Wait until the submission of that index is done, or all of them."""
-        chosen = self.ffi.NULL if index is None else self.ffi.new("WGPUSubmissionIndex *", index)
+        chosen = self.ffi.NULL if index is None else self.ffi.new(self._one_index, index)
         self.safe.wgpuDevicePoll(gpu._internal, True, chosen)
 
     def is_lost(self, gpu: Any) -> bool:

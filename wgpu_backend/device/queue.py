@@ -20,8 +20,8 @@ import os
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Generator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
@@ -172,19 +172,13 @@ class Queue:
                 self.lost = is_lost(self.gpu) if native is None else native.is_lost(self.gpu)
         return self.lost
 
-    @contextmanager
-    def mapped_or_lost(self, buffer: wgpu.GPUBuffer) -> Generator[None]:
+    def mapped_or_lost(self, buffer: wgpu.GPUBuffer) -> AbstractContextManager[None]:
         """Prevent `lose` while mapped bytes are read; raise if the device is already lost.
 
         Waiting for a lost device destroys its buffers, and wgpu-native aborts the process when the
         range of a destroyed one is asked for.
         """
-        with self._mapped:
-            if self.native is not None:
-                self.native.write_nothing(self.gpu, buffer)
-            elif self.find_loss():
-                self.guard("read")
-            yield
+        return _Mapped(self, self._mapped, buffer)
 
     def encoder(self) -> wgpu.GPUCommandEncoder:
         """Start recording commands that `run` does not cover; pass the encoder to `submit`."""
@@ -364,11 +358,13 @@ class _Entered:
         # Before the lock is taken: an interrupt before `__exit__` would leave it held.
         self._held = hold()
         queue.lock.acquire()
-        try:
-            queue.guard(self._subject)
-        except BaseException:
-            self._leave()
-            raise
+        # Asked for here, since nearly every call finds neither.
+        if queue.closed or queue.lost:
+            try:
+                queue.guard(self._subject)
+            except BaseException:
+                self._leave()
+                raise
 
     def __exit__(self, *_: object) -> None:
         self._leave()
@@ -380,6 +376,30 @@ class _Entered:
         finally:
             if self._held:
                 release()
+
+
+class _Mapped:
+    """A context in which a device is not lost; a class as `TranslateErrors`, and as often used."""
+
+    __slots__ = ("_buffer", "_lock", "_queue")
+
+    def __init__(self, queue: Queue, lock: threading.RLock, buffer: wgpu.GPUBuffer) -> None:
+        self._queue, self._lock, self._buffer = queue, lock, buffer
+
+    def __enter__(self) -> None:
+        queue = self._queue
+        self._lock.acquire()
+        try:
+            if queue.native is not None:
+                queue.native.write_nothing(queue.gpu, self._buffer)
+            elif queue.find_loss():
+                queue.guard("read")
+        except BaseException:
+            self._lock.release()
+            raise
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
 
 
 class _Watched(TranslateErrors):

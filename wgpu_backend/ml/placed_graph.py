@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 MOST_UNDER_WAY = 3
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Task:
     """A part of a run that waits for its turn.
 
@@ -52,11 +52,20 @@ class Task:
     ----------
     needs : sequence of (Run, int)
         Parts of this run and of earlier ones whose values it reads.
+    given : sequence of (ndarray, ndarray)
+        Inputs of the device's graph and the values that the caller gave for them.
     """
 
     run: Run
     needs: Sequence[tuple[Run, int]]
     act: Callable[[], None]
+    given: Sequence[tuple[Array, Array]]
+
+    def stage(self) -> None:
+        """Write the inputs that are known, once the device's earlier tasks are done."""
+        for target, values in self.given:
+            target[...] = values
+        self.given = ()
 
     @property
     def is_ready(self) -> bool:
@@ -78,10 +87,23 @@ class Schedule:
 
     def __init__(self, devices: int) -> None:
         self._queues: list[deque[Task]] = [deque() for _ in range(devices)]
+        # Tasks of each device that were begun and wait for values of another one.
+        self._begun = [0] * devices
         self._runs: deque[Run] = deque()
         self._most = max(MOST_UNDER_WAY, devices + 1)
         # Reentrant: a part that needs another one does that first.
         self._lock = threading.RLock()
+
+    def _act(self, device: int) -> None:
+        """Do a device's next task."""
+        task = self._queues[device].popleft()
+        self._begun[device] += 1
+        try:
+            if task.given:
+                task.stage()
+            task.act()
+        finally:
+            self._begun[device] -= 1
 
     def advance(self) -> None:
         """Do all tasks that need not wait."""
@@ -89,33 +111,43 @@ class Schedule:
             done = True
             while done:
                 done = False
-                for queue in self._queues:
+                for device, queue in enumerate(self._queues):
                     while queue and queue[0].is_ready:
-                        queue.popleft().act()
+                        self._act(device)
                         done = True
 
     def bring_on(self, run: Run, part: int) -> None:
         """Advance other runs to their next devices, before waiting for a part.
 
         What they need is of earlier parts, which end about as soon. Without this, the next device
-        would have nothing to do from the end of this part until the caller comes again.
+        would have nothing to do from the end of this part until the caller comes again. Tasks that
+        have to wait get the inputs that are known, so that less is left to do then.
         """
         with self._lock:
             self.advance()
-            for queue in self._queues:
-                if not queue or queue[0].run is run:
+            for device, queue in enumerate(self._queues):
+                if not queue:
                     continue
+                must_wait = queue[0].run is run
                 for each, at in queue[0].needs:
                     if at >= part or (each.results[at] is None and each.error is None):
+                        must_wait = True
                         break
-                else:
-                    queue.popleft().act()
+                if not must_wait:
+                    self._act(device)
+                # A task that was begun has its own inputs there.
+                elif queue[0].given and not self._begun[device]:
+                    queue[0].stage()
 
     def finish(self, run: Run, part: int, device: int) -> None:
         """Do a device's tasks until a part of a run is submitted."""
         with self._lock:
             while not run.is_submitted(part):
-                self._queues[device].popleft().act()
+                self._act(device)
+
+    def has_tasks(self, device: int) -> bool:
+        """Return whether tasks of a device are left."""
+        return bool(self._queues[device]) or self._begun[device] > 0
 
     def begin(self, run: Run, tasks: Sequence[tuple[int, Task]]) -> None:
         """Add a run's tasks after all others of their devices, and finish old runs.
@@ -134,9 +166,9 @@ class Schedule:
     def drain(self) -> None:
         """Run all tasks that are left."""
         with self._lock:
-            for queue in self._queues:
+            for device, queue in enumerate(self._queues):
                 while queue:
-                    queue.popleft().act()
+                    self._act(device)
             self._runs.clear()
 
 
@@ -147,8 +179,6 @@ class Run:
     ----------
     devices : sequence of int
         The device of each part.
-    inputs : mapping of str to ndarray
-        The values of its inputs, which are its own.
 
     Attributes
     ----------
@@ -160,10 +190,7 @@ class Run:
         What keeps the parts without results from being submitted.
     """
 
-    def __init__(
-        self, executor: PlacedExecutor, devices: Sequence[int], inputs: Mapping[str, Array]
-    ) -> None:
-        self.inputs = inputs
+    def __init__(self, executor: PlacedExecutor, devices: Sequence[int]) -> None:
         self.error: BaseException | None = None
         self._executor = executor
         self._todo = executor.todo
@@ -243,7 +270,7 @@ class _Part:
     states: Mapping[str, Storage]
     updates: Mapping[Storage, int]
     # Inputs that come from the caller, and those from other parts that are stored as bf16.
-    given: Sequence[str]
+    given: Sequence[tuple[str, Array]]
     rounded: Collection[str]
     # The parts that inputs come from.
     sources: Sequence[int]
@@ -296,7 +323,8 @@ class PlacedRecorded:
                 child = executor.children[part.device]
                 recorded = child.record(part.reads, shared=shared, unread=part.writes)
                 others = part.crossings.keys() | part.states.keys()
-                given = [name for name in recorded.arrays if name not in others]
+                arrays = recorded.arrays.items()
+                given = [(name, array) for name, array in arrays if name not in others]
                 for state in part.states.values():
                     executor.copy_state(state, part.device)
                 rounded = {
@@ -320,7 +348,7 @@ class PlacedRecorded:
             self.close()
             raise
         self.devices = tuple(part.device for part in self._parts)
-        shapes = {name: p.recorded.arrays[name] for p in self._parts for name in p.given}
+        shapes = {name: array for part in self._parts for name, array in part.given}
         self.turns: list[dict[str, Array]] = [
             {name: np.zeros_like(array) for name, array in shapes.items()} for _ in range(times)
         ]
@@ -352,11 +380,20 @@ class PlacedRecorded:
         """Add a run to the queues of its devices."""
         executor = self._executor
         executor.require_working()
-        # Copies, since the caller writes the next run's while later parts of this one wait.
-        inputs = {name: array.copy() for name, array in turn.items()}
-        run = Run(executor, self.devices, inputs)
+        run = Run(executor, self.devices)
         tasks: list[tuple[int, Task]] = []
+        behind = {device for device in self.devices if executor.todo.has_tasks(device)}
         for index, part in enumerate(self._parts):
+            # The first task of a device can take its inputs now. Others get copies, since the
+            # caller writes the next run's while they wait.
+            first = part.device not in behind
+            behind.add(part.device)
+            given: list[tuple[Array, Array]] = []
+            for name, array in part.given:
+                if first:
+                    array[...] = turn[name]
+                else:
+                    given.append((array, turn[name].copy()))
             needs = [(run, source) for source in part.sources]
             updates: dict[Storage, Update] = {}
             for state in part.states.values():
@@ -364,7 +401,7 @@ class PlacedRecorded:
                 if update is not None:
                     updates[state] = update
                     needs.append((update.run, update.part))
-            task = Task(run, needs, partial(self._run_part, run, index, updates))
+            task = Task(run, needs, partial(self._run_part, run, index, updates), given)
             tasks.append((part.device, task))
         for index, part in enumerate(self._parts):
             for state, place in part.updates.items():
@@ -379,8 +416,6 @@ class PlacedRecorded:
         try:
             executor.require_working(report=False)
             arrays = part.recorded.arrays
-            for name in part.given:
-                arrays[name][...] = run.inputs[name]
             for name, (source, place) in part.crossings.items():
                 values = run.values(source)[place]
                 arrays[name][...] = f32_to_bf16(values) if name in part.rounded else values

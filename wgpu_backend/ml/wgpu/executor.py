@@ -94,7 +94,7 @@ class WgpuResult:
 
 def _values(spec: Spec, planes: Iterator[bytes]) -> Array:
     """Return the values of an output from the bytes of its planes."""
-    if not spec.dtype.quantised:
+    if spec.dtype.numpy is not None:
         return decode_dense(next(planes), spec.shape, spec.dtype)
     data = [next(planes) for _ in plane_nbytes(spec.dtype)]
     blocks = join_blocks(spec.dtype, spec.size // spec.dtype.block, data)
