@@ -107,6 +107,7 @@ def test_qwen2_audio(tmp_path, device):
                 tower.prepare(sound(seconds))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seconds", [3, pytest.param(31, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("device", DEVICES)
 def test_voxtral(tmp_path, device, seconds):

@@ -40,6 +40,7 @@ def folder(tmp_path_factory):
     return OCR.write(tmp_path_factory.mktemp("deepseek-ocr") / "hf")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("device", DEVICES)
 def test_logits_and_rows_are_those_of_transformers(folder, device):
     with wb.load(folder, device=device, **EXACT) as model:

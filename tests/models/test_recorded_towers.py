@@ -119,6 +119,7 @@ def test_kimi_vl_pads_or_crops(tmp_path, pads):
             tower.values(picture(14, 3584))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("device", DEVICES)
 def test_gemma3n_has_the_rows_of_timm(tmp_path, device):
     facts, wanted = (part["gemma3n"] for part in recorded())

@@ -112,6 +112,7 @@ def test_heads_of_every_size(any_gpu, check, rng, cols, dtype):
     check(any_gpu, case.build(dtype, dtype), limit=LIMIT)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("cols", "v_cols"),
     [

@@ -243,6 +243,7 @@ def test_linear_adds_whatever_broadcasts(any_gpu, check, rng, k):
         check(any_gpu, lambda ctx, a=arrays: linear_layer(*map(ctx.from_numpy, a)), limit=1e-10)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n", [1, 3, 33])
 @pytest.mark.parametrize("m", [1, 33, 65])
 @pytest.mark.parametrize("dtype", [F32, Q4_0], ids=str)

@@ -88,6 +88,7 @@ def test_every_epilogue_of_sums(portable, check, rng, dtype, residual, gated, n)
     check(portable, product, limit=LIMIT_OF_ONE)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("m", [1, 9])
 @pytest.mark.parametrize("tokens", [1, 33])
 @pytest.mark.parametrize("bias", [False, True])
@@ -141,6 +142,7 @@ def given_as(ctx, form, x, dtype):
     return rounding(tensor(ctx, x), planar=bool(planar)), Prologue(name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["q8", "q8 planar", "q8_pair", "q8_pair planar", "f16"])
 @pytest.mark.parametrize(
     ("dtype", "m", "n"), [(Q4_0, 33, 5), (Q6_K, 1, 1), (Q8_0, 257, 3), (MXFP4, 3, 33)], ids=str
@@ -155,6 +157,7 @@ def test_every_form_of_rows(portable, check, rng, dtype, m, n, form):
     check(portable, multiplied, limit=LIMIT if m * n > 1 else LIMIT_OF_ONE)
 
 
+@pytest.mark.slow
 def test_weights_in_f16_times_rows_in_f16(portable, check, rng):
     data, x = weight_bytes(rng, 7, 96, F16, 1 / 16), rng.standard_normal((3, 96), "f4")
 
@@ -165,6 +168,7 @@ def test_weights_in_f16_times_rows_in_f16(portable, check, rng):
     check(portable, multiplied, limit=LIMIT)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("k", [32, 288, 2080])
 @pytest.mark.parametrize("n", [1, 5])
 @pytest.mark.parametrize("form", ["values", "q8"])
@@ -302,6 +306,7 @@ def test_a_norm_behind_a_format_of_many_planes_is_refused(portable, rng):
             product.numpy()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n", [1, 5])
 def test_rules_make_products_of_rounded_rows(portable, monkeypatch, rng, n):
     """A norm, a gated product and a residual, on a device that is said to be faster for bytes."""

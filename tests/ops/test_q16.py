@@ -108,6 +108,7 @@ def test_a_group_that_is_not_finite_makes_its_column_nan(kernels, rng, bad):
     assert np.isnan(got[1]).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n", [1, 5])
 def test_halves_of_a_weight_are_joined_behind_a_norm(kernels, check, rng, n):
     data = weight_bytes(rng, 2 * 33, 512, Q4_K, 1 / 16)

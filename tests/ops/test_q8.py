@@ -126,6 +126,7 @@ def test_rows_of_a_weight_may_be_sliced(any_gpu, check, rng, dtype):
     check(any_gpu, multiplied, limit=LIMIT)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", FORMATS, ids=str)
 def test_rounding_costs_less_than_a_thousandth(full, rng, dtype):
     data = weight_bytes(rng, 65, 512, dtype, 1 / 16)

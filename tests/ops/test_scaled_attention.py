@@ -58,11 +58,13 @@ def hidden(rng, *shape):
     return np.where(rng.random(shape) < 1 / 3, np.float32(-np.inf), mask)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cols", [1, 33, 64, 80, 128, 256, 576])
 def test_heads_of_every_size(any_gpu, check, rng, cols):
     check(any_gpu, attended(heads(rng, k_cols=cols, v_cols=cols)), limit=LIMIT)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("k_cols", "v_cols"), [(192, 128), (32, 257), (33, 1)])
 def test_keys_and_values_of_different_sizes(any_gpu, check, rng, k_cols, v_cols):
     check(any_gpu, attended(heads(rng, k_cols=k_cols, v_cols=v_cols)), limit=LIMIT)
@@ -84,6 +86,7 @@ def test_keys_may_be_cut_into_ranges(gpu, check, rng, tokens, keys, splits):
     check(gpu, joined(operands, splits), limit=LIMIT)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options",
     [{"causal": True}, {"window": 100}, {"causal": True, "window": 700}, {"softcap": 2.0}],
@@ -188,6 +191,7 @@ def test_a_mask_of_lowest_numbers_weighs_keys_alike(any_gpu, rng):
     np.testing.assert_allclose(got[:, 1], np.repeat(v[:, 7], 2, axis=1), atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", [(5, 9), (4, 1, 9), (3, 4, 5, 9)], ids=str)
 def test_a_mask_may_say_what_is_seen(any_gpu, check, rng, shape):
     mask = rng.random(shape) < 0.6
@@ -260,6 +264,7 @@ def test_operands_may_be_views_of_every_type(gpu, check, rng, layout, cols, dtyp
     check(gpu, build, limit=LIMIT)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [Q8_0, Q4_0], ids=str)
 def test_keys_and_values_may_be_blocks(any_gpu, check, rng, dtype):
     q = rng.standard_normal((1, 5, 4, 64), "f4")
@@ -273,6 +278,7 @@ def test_keys_and_values_may_be_blocks(any_gpu, check, rng, dtype):
     check(any_gpu, build, limit=LIMIT)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [F32, Q8_0], ids=str)
 def test_latent_values_are_projected_up_by_head(any_gpu, check, rng, dtype):
     q, k, v = heads(rng, batch=2, kv_heads=1, k_cols=72, v_cols=64)

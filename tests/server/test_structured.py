@@ -120,6 +120,7 @@ def test_responses_and_messages_ask_alike(client):
     assert told["content"][-1]["input"]["city"] in ("Oslo", "Bonn")
 
 
+@pytest.mark.slow
 def test_a_model_may_call_a_tool_in_place_of_the_format(client):
     """The scripted model calls wherever it is told of tools, and the grammar lets it."""
     asked = {"model": "actor", "temperature": 0, "messages": [USER]}

@@ -260,7 +260,6 @@ def test_a_gated_product_that_others_read_is_not_rounded(shuffling, monkeypatch,
     assert names == ["q8_activations", "linear q8 gated", "q8_activations", "linear q8"]
 
 
-@pytest.mark.slow
 def test_a_device_whose_lanes_do_not_shuffle_keeps_the_ops_apart(executors, monkeypatch, rng):
     layer, x = Layer(rng), rng.standard_normal((2, 64), "f4")
     baseline = as_rasteriser(executors("baseline"))

@@ -124,6 +124,7 @@ def test_what_is_asked_for_wrongly_is_told_and_the_process_stays(worker):
     assert worker.pid == pid
 
 
+@pytest.mark.slow
 def test_one_who_leaves_ends_the_work_before_or_while_it_is_done(worker):
     under_way = Begun(worker, order(ENDLESS))
     under_way.cancel()
@@ -135,6 +136,7 @@ def test_one_who_leaves_ends_the_work_before_or_while_it_is_done(worker):
     made(worker, order())
 
 
+@pytest.mark.slow
 @signals
 @pytest.mark.parametrize(
     ("sent", "counts"), [("SIGKILL", 0), pytest.param("SIGABRT", 1, marks=pytest.mark.slow)]
@@ -275,6 +277,7 @@ def test_a_lost_device_is_told_and_the_next_order_has_a_new_one(full, monkeypatc
         assert len(made(worker, order())[0]) == 1
 
 
+@pytest.mark.slow
 def test_a_server_imports_no_pipelines():
     code = (
         "import sys, wgpu_backend.server.app, wgpu_backend.server.worker.remote\n"

@@ -269,6 +269,7 @@ def test_what_only_the_worker_can_tell_is_told(path):
         opened(path, device="toaster")
 
 
+@pytest.mark.slow
 @signals
 @pytest.mark.gpu
 def test_a_lost_device_fails_what_was_under_way(path, full):
@@ -356,6 +357,7 @@ def test_a_draft_guesses_in_the_worker_where_it_suits_the_model(path, tmp_path, 
     assert made.choices[0].tokens == want.choices[0].tokens
 
 
+@pytest.mark.slow
 def test_a_model_that_a_draft_does_not_suit_goes_without(path, caplog):
     with closing(opened(path, engine={"draft": str(bundled())})) as worker:
         worker.engine.submit(asked([5, 6], max_tokens=3)).result(PATIENCE)
@@ -447,6 +449,7 @@ def test_a_worker_needs_no_more_of_an_environment_than_its_paths(path, monkeypat
         assert len(worker.engine.submit(asked([1, 2], max_tokens=2)).result(PATIENCE).text) > 0
 
 
+@pytest.mark.slow
 @pytest.mark.gpu
 def test_a_worker_reports_what_is_on_the_gpu(path, model, full):
     adapter = full.info.id
@@ -466,6 +469,7 @@ def test_a_worker_of_the_cpu_has_nothing_on_a_gpu(worker):
     assert (worker.gpu_layers, worker.vram_nbytes) == (0, 0)
 
 
+@pytest.mark.slow
 def test_a_worker_of_a_replaced_package_names_both_versions(path, monkeypatch):
     monkeypatch.setattr(client, "__version__", "0.0.1")
     with pytest.raises(wb.ModelError, match=r"version 0\.0\.1.* restart the server"):
