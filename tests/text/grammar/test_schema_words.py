@@ -365,3 +365,30 @@ def test_escapes_make_no_exception_of_a_pattern():
     matcher = matcher_of({"type": "string", "pattern": "^[a-c]+$"})
     assert takes(matcher, '"abc"')
     assert not takes(matcher, r'"\u0064"')
+
+
+@pytest.mark.parametrize("rest", [True, {"type": "integer"}], ids=str)
+@pytest.mark.parametrize("count", [1, 4, 12])
+def test_a_further_name_is_not_a_listed_one_in_another_spelling(rng, count, rest):
+    draw = random.Random(int(rng.integers(1 << 30)))
+    letters = "".join(each for each in LETTERS if each not in '\x7f"\\')
+    listed = {"".join(draw.choices(letters, k=draw.randint(0, 3))) for _ in range(count)}
+    schema = {"properties": {name: {"type": "string"} for name in listed}}
+    matcher = matcher_of({"type": "object", **schema, "additionalProperties": rest})
+    # Beginnings and continuations of listed names are others.
+    near = {name[:-1] for name in listed} | {name + draw.choice(letters) for name in listed}
+    for name in sorted(listed | near | {"", "other"}):
+        assert takes(matcher, f"{{{json.dumps(name, ensure_ascii=False)}:1}}") == (
+            name not in listed
+        ), name
+        spelled = "".join(f"\\u{ord(each):04x}" for each in name if ord(each) < 1 << 16)
+        if json.loads(f'"{spelled}"') == name and name in listed:
+            assert not takes(matcher, f'{{"{spelled}":1}}'), name
+
+
+def test_a_required_name_may_be_a_further_one():
+    schema = {"properties": {"a": {}}, "required": ["b"], "additionalProperties": {"const": 1}}
+    matcher = matcher_of({"type": "object", **schema})
+    assert takes(matcher, '{"a":0,"b":1}')
+    assert not takes(matcher, '{"a":0}')
+    assert not takes(matcher, '{"b":2}')

@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple, cast
 from urllib.parse import unquote
 
 from wgpu_backend.errors import GrammarError
-from wgpu_backend.text.grammar.patterns import write_classes
+from wgpu_backend.text.grammar.patterns import write_classes, write_other_words
 
 # JSON schemas in a form that the compiler accepts, with closed objects.
 #
@@ -90,7 +90,9 @@ class _SchemaPreparer:
             closing["properties"].update(found["properties"])
             found["properties"] = closing["properties"]
         _require_exact(given)
-        return {**closing, **_replace_bounds(given, found), **named}
+        made = {**closing, **_replace_bounds(given, found), **named}
+        joined = id(given) in self._joined or id(given) in self._parts
+        return made if joined else _exclude_listed(made)
 
     def _close_by_names(self, given: Json, found: Json) -> Json:
         """Replace `propertyNames` by properties or patterns that names must fit."""
@@ -558,6 +560,35 @@ def _places(value: Decimal) -> int:
 
 def _json(value: Decimal) -> int | float:
     return int(value) if value == int(value) else float(value)
+
+
+def _exclude_listed(schema: Json) -> Json:
+    """Keep further names of an object from being listed ones in another spelling.
+
+    The compiler takes a further name next to "a" that spells it by an escape (u0061). Its value
+    would then replace the one of "a". Names that fit a pattern have one spelling.
+    """
+    listed, rest = schema.get("properties"), schema.get("additionalProperties")
+    if not isinstance(listed, dict) or not (rest is True or isinstance(rest, dict)):
+        return schema
+    names = [*cast("Json", listed)]
+    lengths = [*map(len, names)]
+    if not names or sum(lengths) > _MOST_NAMES or max(lengths) > _LONGEST_NAME:
+        return schema
+    # The compiler takes an escaped quotation mark for any class of letters, `[^"]` too.
+    quoted = any('"' in name or "\\" in name for name in names)
+    if quoted or any(word in schema for word in _ALONE):
+        return schema
+    others: Json = {f"^{write_other_words(names)}$": rest}
+    return {**schema, "patternProperties": others, "additionalProperties": False}
+
+
+# Keywords that the rewriting by `_exclude_listed` does not know.
+_ALONE = (
+    "patternProperties", "minProperties", "maxProperties", "allOf", "anyOf", "oneOf", "$ref",
+)  # fmt: skip
+# Characters of listed names: of all, and of one, each of which is a group in the last.
+_MOST_NAMES, _LONGEST_NAME = 4_000, 80
 
 
 Kind = Literal["json_schema", "gbnf", "regex", "lark"]

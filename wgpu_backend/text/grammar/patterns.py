@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 
 # A class of a regular expression, and what one letter of it may be.
 _CLASS = re.compile(r"\[(\^?)((?:[^\]\\]|\\.)*)\]", re.DOTALL)
@@ -32,6 +33,18 @@ def write_classes(pattern: str) -> str:
             written.append(pattern[at])
             at += 1
     return "".join(written)
+
+
+def write_other_words(words: Collection[str]) -> str:
+    """Write an expression of all texts except some words."""
+    by_first: dict[str, list[str]] = {}
+    for word in words:
+        if word:
+            by_first.setdefault(word[0], []).append(word[1:])
+    ways = [re.escape(first) + write_other_words(rest) for first, rest in by_first.items()]
+    firsts = "".join(rf"\u{{{ord(first):x}}}" for first in by_first)
+    ways.append(rf"[^{firsts}][\s\S]*" if firsts else r"[\s\S]+")
+    return f"(?:{'|'.join(ways)})" + ("" if "" in words else "?")
 
 
 def _write_class(negation: str, inner: str) -> str:
