@@ -29,7 +29,7 @@ class Glimmer(Decoder):
         self.logit_scale = backend.config.float("logit_scale", 1.0)
 
     def embed(self, batch: Batch) -> Tensor:
-        """Return the normalised embeddings of tokens, and those of pictures as they are."""
+        """Return normalised embeddings of tokens, and rows of pictures as they are."""
         x = self.token_embedding(batch.tokens)
         x = x.rms_norm(None, eps=self.make_norm(self.config).eps)
         return self.insert_embeddings(x, batch)

@@ -297,6 +297,35 @@ def gemma3n_audio():
     return rows.numpy(), facts
 
 
+def muse_glimmer():
+    """A picture of 70 x 41, in 3 x 5 squares of 14 pixels; windows have 2 x 2 squares."""
+    text = {
+        "vocab_size": 64, "hidden_size": COLS, "num_hidden_layers": 1, "num_attention_heads": 2,
+        "num_key_value_heads": 1, "head_dim": 12, "intermediate_size": 32, "sliding_window": 8,
+    }  # fmt: skip
+    vision = {
+        "hidden_size": WIDTH, "intermediate_size": INNER, "num_hidden_layers": 5,
+        "num_attention_heads": HEADS, "pos_emb_height": 4, "pos_emb_width": 4, "patch_size": 7,
+        "layer_norm_eps": 1e-3,
+    }  # fmt: skip
+    config = tf.MuseGlimmerConfig(
+        text_config=text, vision_config=vision, out_hidden_size=4 * WIDTH,
+        projector_hidden_size=INNER,
+    )  # fmt: skip
+    images = tf.MuseGlimmerImageProcessor(patch_size=7)
+    inputs = images(images=[Image.fromarray(picture(*SIZE))], return_tensors="pt")
+    model, shapes, settings = load(config, tf.MuseGlimmerForConditionalGeneration)
+    with torch.no_grad():
+        rows = model.model.get_image_features(**inputs).pooler_output[0]
+    facts = {
+        "config": settings,
+        "processor": json.loads(images.to_json_string()),
+        "text": f"<|image_start|>{'<|patch|>' * len(rows)}<|image_end|>",
+        "shapes": {k: list(v) for k, v in shapes.items() if not re.search(_TEXT, k)},
+    }
+    return rows.numpy(), facts
+
+
 KINDS = {
     "gemma3n": gemma3n,
     "gemma3n-audio": gemma3n_audio,
@@ -304,6 +333,7 @@ KINDS = {
     "kimi-k2.5": lambda: record(*kimi_k25()),
     "kimi-vl": lambda: record(*kimi_vl()),
     "minicpm-v": minicpm_v,
+    "muse-glimmer": muse_glimmer,
 }
 
 

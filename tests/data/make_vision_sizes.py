@@ -42,6 +42,7 @@ def processors() -> dict:
         "llama4": tf.Llama4ImageProcessor(size=SQUARE, max_patches=9),
         "glm-4v": tf.Glm4vImageProcessorPil(size=pixels(14, 2)),
         "gemma4": tf.Gemma4ImageProcessorPil(max_soft_tokens=70),
+        "muse-glimmer": tf.MuseGlimmerImageProcessor(max_image_tokens=60),
         "mllama": tf.MllamaImageProcessorPil(size=SQUARE),
         "qwen2-vl": tf.Qwen2VLImageProcessorPil(patch_size=14, size=pixels(14)),
         "qwen3-vl": tf.Qwen2VLImageProcessorPil(patch_size=16, size=pixels(16)),
@@ -52,6 +53,8 @@ def describe(name: str, r: dict) -> list:
     count = r["pixel_values"].shape
     if name == "pixtral":
         return [int(x) for x in r["image_sizes"][0]]
+    if name == "muse-glimmer":
+        return [int(x) // 2 for x in r["image_grid_thw"][0][1:]]
     if name in ("glm-4v", "qwen2-vl", "qwen3-vl"):
         side = 16 if name == "qwen3-vl" else 14
         return [int(x) * side for x in r["image_grid_thw"][0][1:]]

@@ -114,6 +114,41 @@ K("kimi-vl", "Kimi_K25ForConditionalGeneration", kimi_config, lambda t, _: KimiV
   mtmd=False)  # fmt: skip
 
 
+GLIMMER = ["<|patch|>", "<|image_start|>", "<|image_end|>", "<|video|>", "<|vid_start|>",
+           "<|vid_frame_separator|>", "<|vid_end|>"]  # fmt: skip
+
+
+def glimmer_config():
+    from transformers import MuseGlimmerConfig
+
+    kind = tiny.KINDS["muse-glimmer"]
+    words = tiny.text(num_hidden_layers=4, sliding_window=24, final_logit_softcapping=6.0)
+    # Windows of 4 x 4 squares of patches; the last layer and each fourth have none.
+    vision = tiny.vision(
+        num_hidden_layers=5, pos_emb_height=8, pos_emb_width=8, patch_size=14,
+        rope_parameters={"rope_type": "axial", "rope_theta": 10000.0},
+    )  # fmt: skip
+    return MuseGlimmerConfig(
+        text_config=words, vision_config=vision, out_hidden_size=4 * VD, projector_hidden_size=FF,
+        image_token_id=tok(kind, GLIMMER[0]), video_token_id=tok(kind, GLIMMER[3]),
+    )  # fmt: skip
+
+
+def glimmer_processor(tokenizer, _):
+    from transformers import (
+        MuseGlimmerImageProcessor,
+        MuseGlimmerProcessor,
+        MuseGlimmerVideoProcessor,
+    )
+
+    images = MuseGlimmerImageProcessor(max_image_tokens=60)
+    return MuseGlimmerProcessor(images, MuseGlimmerVideoProcessor(), tokenizer)
+
+
+K("muse-glimmer", "MuseGlimmerForConditionalGeneration", glimmer_config, glimmer_processor,
+  GLIMMER, {}, GLIMMER[0], GLIMMER[0], mtmd=False)  # fmt: skip
+
+
 GEMMA4 = tiny.KINDS["gemma4"]
 
 

@@ -59,6 +59,7 @@ FUNCTIONS = {
     "llama4": lambda size: [*processing.fit_llama4(size, 56, 9)[0]],
     "glm-4v": lambda size: [*processing.fit_frames(size, 28, 16 * 784, 8192 * 784)],
     "gemma4": lambda size: [*processing.fit_budget(size, 16, 3, 70)],
+    "muse-glimmer": lambda size: [*processing.fit_proportions(size, 28, 60)],
     "mllama": _mllama,
     "qwen2-vl": lambda size: [*processing.fit_pixels(size, 28, 8 * 784, 4096 * 784)],
     "qwen3-vl": lambda size: [*processing.fit_pixels(size, 32, 8 * 1024, 4096 * 1024)],
@@ -87,6 +88,8 @@ def digest(array):
         (Filter.BILINEAR, (40, 30), "84798e5ab2355084"),
         (Filter.BICUBIC, (21, 60), "977a76bc7eb3c847"),
         (Filter.BICUBIC, (40, 30), "53e26dd2c3598df1"),
+        (Filter.LANCZOS, (21, 60), "7621c1acda364628"),
+        (Filter.LANCZOS, (40, 30), "7ac1a72e7d5ea43f"),
     ],
 )
 def test_coarse_resizing_is_torchvisions(how, size, expected):

@@ -86,6 +86,18 @@ def linear_weights(side: int, count: int) -> F32s:
     return np.maximum(1 - apart, np.float32(0))
 
 
+def fading_weights(side: int, count: int) -> F32s:
+    """Return weights of linear interpolation without antialiasing: (count, side).
+
+    They are those of PyTorch's ``grid_sample`` without aligned corners, in f32. Places outside the
+    table fade to 0.
+    """
+    scale = np.float32(side) / np.float32(count)
+    places = (np.arange(count, dtype=np.float32) + np.float32(0.5)) * scale - np.float32(0.5)
+    apart = np.abs(np.arange(side, dtype=np.float32) - places[:, None])
+    return np.maximum(1 - apart, np.float32(0))
+
+
 def cubic_weights(side: int, count: int) -> F32s:
     """Return weights of cubic convolution without antialiasing: (count, side).
 

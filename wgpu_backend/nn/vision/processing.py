@@ -57,7 +57,7 @@ def resize_coarsely(pixels: Bytes, height: int, width: int, how: Filter = Filter
     Parameters
     ----------
     how : Filter
-        ``BILINEAR`` or ``BICUBIC``.
+        ``BILINEAR``, ``BICUBIC`` or ``LANCZOS``.
     """
     return _scale(_scale(pixels, width, 1, how), height, 0, how)
 
@@ -103,9 +103,15 @@ def _cubic(x: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.where(x < 1, near, np.where(x < 2, far, 0.0))
 
 
+def _lanczos(x: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the weights of Lanczos' filter with three lobes (Duchon 1979)."""
+    return np.where(x < 3, np.sinc(x) * np.sinc(x / 3), 0.0)
+
+
 _SHAPES: dict[Filter, tuple[int, Callable[[NDArray[np.float64]], NDArray[np.float64]]]] = {
     Filter.BILINEAR: (1, _triangle),
     Filter.BICUBIC: (2, _cubic),
+    Filter.LANCZOS: (3, _lanczos),
 }
 
 
@@ -385,6 +391,33 @@ def fit_budget(size: Size, patch: int, pooled: int, most: int) -> Size:
     elif width == 0:
         height, width = min(size[0] // size[1] * side, longest), side
     return height, width
+
+
+def fit_proportions(size: Size, step: int, most: int) -> Size:
+    """Return rows and columns of squares, at most `most`, closest to a picture's proportions.
+
+    Parameters
+    ----------
+    size : (int, int)
+        Height and width in pixels.
+    step : int
+        Pixels along the side of a square.
+    """
+    rows, columns = (side / step for side in size)
+    if rows * columns > most:
+        rows = (most / (columns / rows)) ** 0.5
+        columns = rows * (size[1] / size[0])
+    found = [
+        (r, c)
+        for r, c in product(
+            (math.floor(rows), math.ceil(rows)), (math.floor(columns), math.ceil(columns))
+        )
+        if r >= 1 and c >= 1 and r * c <= most
+    ]
+    if not found:
+        return max(1, round(rows)), max(1, round(columns))
+    # Of equally close ones the largest, as in llama.cpp; transformers' order is that of a set.
+    return min(found, key=lambda grid: (abs(grid[0] / grid[1] - size[0] / size[1]), -grid[0]))
 
 
 def fit_longest(size: Size, edge: int, most: int = 4096) -> Size:
