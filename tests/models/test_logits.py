@@ -80,6 +80,7 @@ def test_any_driver_gives_the_same(full, tmp_path, architecture, dtype):
     assert_all_ways(tmp_path, full, types(architecture)[dtype], architecture, dtype, (256, 7))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", variants())
 def test_what_else_a_file_may_say(full, tmp_path, name):
     assert_all_ways(tmp_path, full, variants()[name], "variants", name, (256, 1))

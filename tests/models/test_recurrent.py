@@ -36,6 +36,7 @@ def assert_all_ways(tmp_path, executor, name):
         assert nmse(beside, model.anew(others[:9])[6:]) <= LIMIT
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_every_architecture_in_chunks_on_a_gpu(full, tmp_path, name):
     """Two chunks by the same graph, the second begun with the states of the first."""

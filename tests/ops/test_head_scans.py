@@ -86,6 +86,7 @@ def state_of(rng, heads, keys, cols):
     return values(rng, SLOTS, heads, keys, cols)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batch", BATCHES)
 @pytest.mark.parametrize("name", MAKERS)
 def test_any_runs_of_tokens_agree_with_numpy(any_executor, check, rng, name, batch):
@@ -104,6 +105,7 @@ def scanning(request):
 SIZES = [(1, 1, 1, 1), (3, 3, 33, 17), (2, 1, 64, 64), (2, 2, 128, 128), (1, 1, 257, 5)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shared", [False, True])
 @pytest.mark.parametrize(("heads", "groups", "keys", "cols"), SIZES, ids=str)
 @pytest.mark.parametrize("name", MAKERS)
@@ -114,6 +116,7 @@ def test_any_sizes_of_heads(scanning, rng, name, heads, groups, keys, cols, shar
     check_both(scanning, built(name, given), state_of(rng, heads, keys, cols), runs, limit=LIMIT)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("layout", "dtype"), VIEWS, ids=str)
 @pytest.mark.parametrize("name", MAKERS)
 def test_operands_may_be_views(executor, rng, name, layout, dtype):

@@ -97,6 +97,7 @@ def test_top_k_by_the_maxima_of_blocks(any_gpu, check, rng, shape, k, dtype):
     np.testing.assert_array_equal(got, np.argsort(-x, axis=-1, kind="stable")[..., :k])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("k", [5, 300])
 def test_top_k_of_very_many_values(any_gpu, rng, k):
     x = rng.integers(0, 9000, (5, 262144 - 7)).astype("f4")
