@@ -35,10 +35,12 @@ from fnmatch import fnmatch
 from pathlib import Path
 
 import numpy as np
+import pytest
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
+from tests.models.llama_cpp import follow_llama_cpp
 from tests.models.related import SOURCE
 from tests.models.running import Running, running
 from tests.models.shifting import shifted_error
@@ -335,7 +337,15 @@ def arguments(given: Sequence[str] | None) -> argparse.Namespace:
 
 
 def main(given: Sequence[str] | None = None) -> int:
-    options, console = arguments(given), Console()
+    # As the references of the tool are.
+    with pytest.MonkeyPatch.context() as patch:
+        follow_llama_cpp(patch)
+        return compare(arguments(given))
+
+
+def compare(options: argparse.Namespace) -> int:
+    """Print the table; return whether a model missed its limit."""
+    console = Console()
     names = names_of(options.models, options.names)
     cases = list(ready(options.models, names, options.make))
     known = architectures()

@@ -352,13 +352,6 @@ def gemma3n_processor(tokenizer, _):
     return tf.Gemma3nProcessor(tf.Gemma3nAudioFeatureExtractor(), images, tokenizer)
 
 
-def divide_by_less(model):
-    """Have deviations divide by n - 1, as llama.cpp and we do; transformers divides by n."""
-    import tiny_models
-
-    tiny_models.unbiased_std(model, None)
-
-
 def gemma3n_weights(name, tensor, rng):
     if "per_layer" in name:
         return None
@@ -371,8 +364,7 @@ def gemma3n_weights(name, tensor, rng):
 
 K("gemma3n", "Gemma3nForConditionalGeneration", gemma3n_config, gemma3n_processor, G3N,
   dict(zip(("boi_token", "boa_token", "eoi_token", "image_token", "eoa_token", "audio_token"),
-           G3N, strict=True)), G3N[3], G3N[3], init=gemma3n_weights,
-  post=divide_by_less)  # fmt: skip
+           G3N, strict=True)), G3N[3], G3N[3], init=gemma3n_weights)  # fmt: skip
 
 
 def make_gemma3n(folder, seed):

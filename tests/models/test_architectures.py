@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.models.llama_cpp import follow_llama_cpp
 from tests.models.outlines import LOGITS, ROWS, TOKENS, outlines, written
 from tests.models.running import running
 from wgpu_backend.ml.numpy_executor import NumpyExecutor
@@ -42,6 +43,11 @@ def limit(name: str) -> float:
     if name.startswith(("gemma3n", "gemma4")):
         return MAGNIFIED
     return OF_TABLES if name.startswith(TABLES) else LIMIT
+
+
+@pytest.fixture(autouse=True)
+def as_llama_cpp(monkeypatch):
+    follow_llama_cpp(monkeypatch)
 
 
 @pytest.fixture
