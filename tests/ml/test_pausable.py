@@ -2,6 +2,7 @@
 
 import threading
 import time
+from functools import partial
 
 import numpy as np
 import pytest
@@ -9,13 +10,15 @@ import pytest
 from tests.graph.graphs import random_graph
 from tests.ml.test_placed_executor import numpy_devices
 from tests.ml.test_recorded import SHAPES, outputs_of
-from wgpu_backend.dtypes import F32
+from wgpu_backend.dtypes import F16, F32, Q8_0
 from wgpu_backend.errors import ContextError, OutOfMemory
+from wgpu_backend.files.quantize.rows import encode_blocks
 from wgpu_backend.graph.spec import Spec
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.executor import OPS_PER_BYTE, estimate_cost
 from wgpu_backend.ml.numpy_executor import NumpyExecutor
 from wgpu_backend.ml.tensor import leaf
+from wgpu_backend.ml.wgpu import executor as executor_module
 
 NAMES = [f"x{i}" for i in range(len(SHAPES))]
 
@@ -212,3 +215,59 @@ def test_a_graph_whose_recording_fails_can_be_recorded_later(full, monkeypatch):
         np.testing.assert_array_equal(run.result().wait()[0], whole.run(needed).wait()[0])
         parts.close()
         whole.close()
+
+
+def attention(ctx, rng, tokens, *, causal=False, dtype=F32):
+    q, k, v = (
+        ctx.input(name, (2, tokens, heads, 32)) for name, heads in (("q", 4), ("k", 2), ("v", 2))
+    )
+    mode = "causal" if causal else None
+    return q.scaled_dot_product_attention(
+        k.cast(dtype=dtype), v.cast(dtype=dtype), scale=0.2, mask_mode=mode
+    )
+
+
+def product(ctx, rng, tokens, *, dtype=F32):
+    return rows(rng, ctx, 40, 64, dtype=dtype).mulmat(ctx.input("x", (tokens, 64)))
+
+
+def rows(rng, ctx, *shape, dtype):
+    values = rng.standard_normal(shape, "f4")
+    data = values if dtype == F32 else encode_blocks(dtype, values)
+    spec = Spec.dense(shape, dtype)
+    return leaf(spec, ctx._executor.weight(spec, memoryview(data.tobytes()), "weight"), ctx)
+
+
+CUT = {
+    "attention": attention,
+    "causal attention": partial(attention, causal=True),
+    "attention to f16": partial(attention, dtype=F16),
+    "product": product,
+    "product in 8 bits": partial(product, dtype=Q8_0),
+}
+
+
+@pytest.mark.parametrize("tokens", [1, 37, 70])
+@pytest.mark.parametrize("kind", CUT)
+def test_a_long_dispatch_in_several_gives_the_same_bits(any_gpu, monkeypatch, rng, kind, tokens):
+    """On any device a dispatch is cut along an axis of its work groups, or stays whole."""
+    for name in ("MOST_WORK", "MOST_WORK_OF_SOFTWARE"):
+        monkeypatch.setattr(executor_module, name, 20_000)
+    with Context(any_gpu) as ctx:
+        y = CUT[kind](ctx, rng, tokens)
+        whole, parts = ctx.record(y), ctx.record_pausable(y)
+        given = {name: rng.standard_normal(a.shape, "f4") for name, a in whole.arrays.items()}
+        [wanted] = whole.run(given).wait()
+        run = parts.begin(given)
+        for _ in parts.costs:
+            # Other graphs run between two of them.
+            run.advance(1).wait()
+            outputs_of(any_gpu, 3)
+        np.testing.assert_array_equal(run.result().wait()[0], wanted)
+        more = len(parts.costs) - whole.dispatches
+        cuts = "attention" in kind or any_gpu.capabilities.software
+        assert more > 0 if cuts and tokens > 8 else more == 0
+        # Each has its share of the cost, by which its time is predicted.
+        assert max(cost for _, cost in parts.costs) <= max(cost for _, cost in whole.costs)
+        whole.close()
+        parts.close()

@@ -68,7 +68,7 @@ var<workgroup> shared_row: array<f32, WG>;                       // what threads
 @compute @workgroup_size(WG) @subgroup_size(SUBGROUP)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
     let kv_head = group.x;
-    let first = group.y * params.step;
+    let first = (first_group() + group.y) * params.step;
     let last = min(first + params.step, params.rows);
     let block = lane / SUBGROUP / SHARES * RM * MAT_M;
     // Where the first matrix of a subgroup lies among those of a block.

@@ -54,7 +54,7 @@ struct Softmax { largest: array<f32, SCORE_ROWS>, total: array<f32, SCORE_ROWS> 
 @compute @workgroup_size(WG)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
     let kv_head = group.x;
-    let first = group.y * params.step;
+    let first = (first_group() + group.y) * params.step;
     let last = min(first + params.step, params.rows);
     let key = lane % LANES;
     let row = lane / LANES * SCORE_ROWS;

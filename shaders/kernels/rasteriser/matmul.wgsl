@@ -16,7 +16,7 @@ const COLS: u32 = 1u;
 
 struct Params {
     m: u32, n: u32, groups: u32, first_row: u32, weights_rows: u32, weights_group: u32, x_offset: u32,
-    addend_offset: u32, addend_stride: u32,
+    addend_offset: u32, addend_stride: u32, first_group_z: u32,
 }
 
 @group(0) @binding(0) var<storage, read_write> y: array<f32>;
@@ -30,7 +30,7 @@ fn main(
     @builtin(local_invocation_index) lane: u32,
 ) {
     let first_row = group_index(group, groups) * (WG * ROWS) + lane;
-    let first_col = group.z * COLS;
+    let first_col = (params.first_group_z + group.z) * COLS;
     var sums: array<f32, SOURCES * COLS>;
     for (var g = 0u; g < params.groups; g++) {
         var values = array<array<vec4<f32>, 8>, SOURCES>();

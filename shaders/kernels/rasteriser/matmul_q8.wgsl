@@ -20,7 +20,7 @@ const AT_ONCE: u32 = 1u;
 
 struct Params {
     m: u32, n: u32, groups: u32, first_row: u32, weights_rows: u32, weights_group: u32, x_offset: u32,
-    addend_offset: u32, addend_stride: u32, scale_offset: u32, eps: f32,
+    addend_offset: u32, addend_stride: u32, scale_offset: u32, eps: f32, first_group_z: u32,
 }
 
 @group(0) @binding(0) var<storage, read_write> y: array<u32>;
@@ -35,7 +35,7 @@ fn main(
     @builtin(local_invocation_index) lane: u32,
 ) {
     let first_row = reader_first(group_index(group, work_groups), lane);
-    let first_col = group.z * COLS;
+    let first_col = (params.first_group_z + group.z) * COLS;
     // Parameters are loaded outside of loops, where a rasteriser would load them in every iteration.
     let row_length = row_groups();
     var columns: array<u32, COLS>;

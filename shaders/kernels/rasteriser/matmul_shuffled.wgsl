@@ -26,6 +26,7 @@ const X_READS: u32 = 1u;
 struct Params {
     m: u32, n: u32, groups: u32, first_row: u32, weights_rows: u32, weights_group: u32,
     x_offset: u32, addend_offset: u32, addend_stride: u32, scale_offset: u32, eps: f32,
+    first_group_z: u32,
 }
 
 @group(0) @binding(0) var<storage, read> x: array<vec2<u64>>;
@@ -41,7 +42,7 @@ fn main(
     @builtin(local_invocation_index) lane: u32,
 ) {
     let index = group_index(group, groups);
-    let first_col = group.z * COLS;
+    let first_col = (params.first_group_z + group.z) * COLS;
     // Parameters are loaded outside of loops, where a rasteriser would load them in every iteration.
     let row_length = params.groups;
     var columns: array<u32, COLS>;

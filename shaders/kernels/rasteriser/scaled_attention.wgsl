@@ -18,7 +18,7 @@ const FLOOR: f32 = -3.4e38;      // lowest score of what is seen
 @compute @workgroup_size(WG)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) column: u32) {
     let kv_head = group.x;
-    let first = group.y * params.step;
+    let first = (params.first_group_y + group.y) * params.step;
     let last = min(first + params.step, params.rows);
     if first >= last {
         return;

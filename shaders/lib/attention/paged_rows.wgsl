@@ -3,6 +3,11 @@
 // @import formats/load/i32 as sequences
 // @import lib/attention/paged
 
+// A dispatch has all tiles.
+fn first_group() -> u32 {
+    return 0u;
+}
+
 // Where a position's key and value begin, in vectors of four.
 fn places_of(run: Run, position: u32, kv_head: u32) -> vec2<u32> {
     let slot = cache_row(run.sequence, position) * params.kv_heads + kv_head;

@@ -13,7 +13,7 @@ struct Params {
     tokens: u32, keys: u32, heads: u32, group: u32, rows: u32, step: u32, splits: u32, k_cols: u32,
     v_cols: u32, k_vec4s: u32, v_vec4s: u32, window: u32, scale: f32, softcap: f32, q_offset: u32,
     k_offset: u32, v_offset: u32, mask_offset: u32, sinks_offset: u32, q_strides: vec4<u32>,
-    k_strides: vec4<u32>, v_strides: vec4<u32>, mask_strides: vec4<u32>,
+    k_strides: vec4<u32>, v_strides: vec4<u32>, mask_strides: vec4<u32>, first_group_y: u32,
 }
 
 // Tokens are the last of the positions: with 2 of 5 keys' worth of them, the first is position 3.

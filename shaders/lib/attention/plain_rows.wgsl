@@ -12,6 +12,11 @@ const LOWEST: f32 = -3.4028234e38;
 // Neighbouring tokens of one batch, and the positions that any of them sees.
 struct Run { batch: u32, end: u32, seen: vec2<u32> }
 
+// Tiles of the dispatches before this one, which share the rows.
+fn first_group() -> u32 {
+    return params.first_group_y;
+}
+
 // The tokens from `begin` on, before `limit`, that are of its batch.
 fn run_from(begin: u32, limit: u32) -> Run {
     let batch = begin / params.tokens;

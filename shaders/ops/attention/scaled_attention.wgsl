@@ -31,7 +31,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     let kv_head = head / params.group;
     let batch = group.z / params.splits;
     let split = group.z % params.splits;
-    let first = group.y * QUERIES;
+    let first = (params.first_group_y + group.y) * QUERIES;
     if first >= params.tokens {
         return;
     }

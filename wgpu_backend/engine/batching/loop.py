@@ -40,9 +40,9 @@ from wgpu_backend.nn.batch import BatchShape
 
 # Steps of one submit: with two submits in flight, an end is seen at most 3 steps late.
 TOGETHER = 2
-# Of a step: the time of a tower's piece between two steps of others. A piece of a long dispatch, or
-# one whose time was predicted wrongly, then still takes less than one and a half steps.
-SHARE = 0.75
+# Of a step: the time of a tower's piece between two steps of others, which then come after one and
+# a half steps. With less the first token of the picture's own answer would be much later.
+SHARE = 0.5
 
 
 class Prefixes(Protocol):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from wgpu_backend.device.wgsl.module import Choice, Shader, imports, load
 from wgpu_backend.errors import DeviceError, DTypeError, ShaderError
@@ -15,6 +16,9 @@ from wgpu_backend.kernels import select
 from wgpu_backend.ml.interface import FIELD_OF_OPERAND, check_interface
 from wgpu_backend.ml.wgpu.storage import Part, find_part
 from wgpu_backend.ops.check import grid_for, pad_to_4d
+
+# Parameters of shaders that count work groups from them, and along which axis.
+FIRST_GROUPS = {"first_group_y": 1, "first_group_z": 2}
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +37,17 @@ def kernels(
     launch: Launch,
     capabilities: Capabilities,
     parts_of: Callable[[Node], tuple[Part, ...]],
+    most_work: int = 0,
 ) -> Iterator[Kernel]:
-    """Yield the dispatches of a launch on a device: one for each part of a split operand."""
+    """Yield the dispatches of a launch on a device: one for each part of a split operand.
+
+    Parameters
+    ----------
+    most_work : int
+        Work from which on a launch gets several dispatches, if its shader has a parameter of
+        `FIRST_GROUPS`: each has some of the work groups along that axis, which compute the same. 0
+        for one dispatch whatever its work.
+    """
     launch = select(op, launch, capabilities)
     shader, width = _shader(op, launch, capabilities)
     if not isinstance(op.shader, str):
@@ -44,14 +57,27 @@ def kernels(
     specs = _bound_specs(launch, parts_of)
     for index, part in enumerate(parts):
         rows = part.rows if part else _weight_rows(launch)
-        yield Kernel(
-            shader,
-            shader.pack(_params(op, launch, shader, part, specs)) if shader.params else b"",
-            _groups(launch, rows, width),
-            index,
-            # Parts have about as many rows each.
-            launch.work // len(parts),
-        )
+        groups = _groups(launch, rows, width)
+        # Parts have about as many rows each.
+        work = launch.work // len(parts)
+        cuts = _cut(shader, groups, work, most_work)
+        for first, own in cuts:
+            values = _params(op, launch, shader, part, specs, first)
+            packed = shader.pack(values) if shader.params else b""
+            yield Kernel(shader, packed, own, index, work // len(cuts))
+
+
+def _cut(shader: Shader, groups: Groups, work: int, most_work: int) -> Sequence[tuple[int, Groups]]:
+    """Return the first work group and the number of groups of each dispatch."""
+    axes = [FIRST_GROUPS[field.name] for field in shader.params if field.name in FIRST_GROUPS]
+    if not axes or not 0 < most_work < work:
+        return [(0, groups)]
+    (axis,), (x, y, z) = axes, groups
+    count = min(-(-work // most_work), groups[axis])
+    bounds = [at * groups[axis] // count for at in range(count + 1)]
+    if axis == 1:
+        return [(first, (x, stop - first, z)) for first, stop in pairwise(bounds)]
+    return [(first, (x, y, stop - first)) for first, stop in pairwise(bounds)]
 
 
 def _parts(
@@ -161,7 +187,12 @@ def _bound_specs(launch: Launch, parts_of: Callable[[Node], tuple[Part, ...]]) -
 
 
 def _params(
-    op: Operation, launch: Launch, shader: Shader, part: Part | None, specs: Mapping[str, Spec]
+    op: Operation,
+    launch: Launch,
+    shader: Shader,
+    part: Part | None,
+    specs: Mapping[str, Spec],
+    first_group: int,
 ) -> dict[str, ParamValue]:
     """Return the values of the shader's fields: the op's own, then those of specs and parts."""
     values: dict[str, ParamValue] = {}
@@ -170,6 +201,8 @@ def _params(
             values[field.name] = launch.params[field.name]
         elif field.name == "first_row":
             values[field.name] = part.first_row if part else 0
+        elif field.name in FIRST_GROUPS:
+            values[field.name] = first_group
         else:
             values[field.name] = _field(op, field.name, specs, launch, part)
     return values

@@ -77,6 +77,9 @@ Bound = Callable[[Storage, Part, str, Access], Binding]
 Slots = Callable[[tuple[int, ...]], list[Buffer]]
 # Threads that compile the kernels of a graph while other graphs run.
 COMPILERS = 2
+# Work of a dispatch of a pausable graph, for which other graphs wait: attention over a picture's
+# patches takes longer than a decode step. About 10 ms of a core, and of a slow GPU.
+MOST_WORK_OF_SOFTWARE, MOST_WORK = 1 << 25, 1 << 33
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +154,8 @@ class WgpuRecorded:
         to read all of them there.
     at_once : bool
         Whether the constructor does all the work; otherwise `advance` does it.
+    most_work : int
+        Of a dispatch, see `kernels`.
 
     Attributes
     ----------
@@ -172,8 +177,10 @@ class WgpuRecorded:
         unread: Sequence[Node] = (),
         staging: Slots | None = None,
         at_once: bool = True,
+        most_work: int = 0,
     ) -> None:
         self._device = device
+        self._most_work = most_work
         self._staging = staging
         self._capabilities = capabilities
         self._bound = bound
@@ -309,9 +316,11 @@ class WgpuRecorded:
         costs: list[Cost] = []
         for node, launch in self.plan.steps:
             assert node.call is not None
-            own = [*kernels(node.call.op, launch, self._capabilities, self._get_parts)]
+            own = [
+                *kernels(node.call.op, launch, self._capabilities, self._get_parts, self._most_work)
+            ]
             made += [(node, launch, kernel) for kernel in own]
-            # One for each part of a split weight.
+            # One for each part of a split weight, or of the work groups.
             costs += [(node.call.op.name, estimate_cost(launch) // max(len(own), 1))] * len(own)
             yield True
         if self._compiler is not None:
@@ -716,6 +725,7 @@ class WgpuExecutor:
             self.bound,
             self._lasting_slots.take,
             at_once=at_once,
+            most_work=MOST_WORK_OF_SOFTWARE if self.capabilities.software else MOST_WORK,
         )
         return WgpuPausable(recorded, self._turns)
 

@@ -139,7 +139,8 @@ def attend(
     for start, count, length in _group(runs or [q.shape[0]]):
         end = start + count * length
         shaped = [x.slice(0, start, end).reshape(count, length, *x.shape[1:]) for x in (q, k, v)]
-        y = _attend_in_groups(shaped, factor)
+        q_part, k_part, v_part = shaped
+        y = q_part.scaled_dot_product_attention(k_part, v_part, scale=factor)
         parts.append(y.contiguous().reshape(count * length, -1))
     whole = parts[0]
     for part in parts[1:]:
@@ -154,40 +155,9 @@ def attend_to(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     -------
     (patches, heads · cols)
     """
-    shaped = [x.reshape(1, *x.shape) for x in (q, k, v)]
-    y = _attend_in_groups(shaped, q.shape[-1] ** -0.5)
+    queries, keys, values = (x.reshape(1, *x.shape) for x in (q, k, v))
+    y = queries.scaled_dot_product_attention(keys, values, scale=q.shape[-1] ** -0.5)
     return y.contiguous().reshape(q.shape[0], -1)
-
-
-def _attend_in_groups(given: Sequence[Tensor], scale: float) -> Tensor:
-    """Attend with several ops if one would take too long.
-
-    Parameters
-    ----------
-    given : sequence of Tensor
-        Queries, keys and values: (runs, patches, heads, cols) each.
-
-    Notes
-    -----
-    An op is what other requests wait for while a picture is encoded. Of many patches attention
-    takes longer than a layer's largest product, which has ``8 · patches · width²`` operations;
-    attention has ``4 · patches² · width``. Heads do not depend on each other.
-    """
-    _, length, heads, cols = given[0].shape
-    wanted = -(-length // (2 * heads * cols))
-    # NumPy sums a single head in another order.
-    counts = [1, *(n for n in range(2, heads // 2 + 1) if heads % n == 0)]
-    count = next((n for n in counts if n >= wanted), counts[-1])
-    each = heads // count
-    parts = [
-        [x.slice(2, at, at + each) for x in given] if count > 1 else given
-        for at in range(0, heads, each)
-    ]
-    made = [a.scaled_dot_product_attention(b, c, scale=scale) for a, b, c in parts]
-    whole = made[0]
-    for part in made[1:]:
-        whole = whole.concat(part, axis=2)
-    return whole
 
 
 def _group(runs: Sequence[int]) -> list[tuple[int, int, int]]:
