@@ -1,4 +1,4 @@
-"""Many evaluations and many pictures, run by hand: memory returns to where it was.
+"""Many evaluations and many images, run by hand: memory use returns to its start.
 
     python -m tests.soak [--evals 10000] [--pipeline FOLDER --pictures 200] [--device DEVICE]
 

@@ -1,4 +1,4 @@
-"""Tries at random moments, run by hand: interrupts, losses, exits and many loads.
+"""Stress tests, run by hand: interrupts, lost devices and exits at random moments; many loads.
 
 ``python -m tests.stress interrupts --count 1000`` runs its tries in processes of their own, which a
 watchdog ends, and prints a table of how they came out. Other commands: ``losses``, ``exits``,

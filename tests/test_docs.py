@@ -1,4 +1,4 @@
-"""What the documents name is there: files, and the terms of the glossary once each."""
+"""Files that the documents name exist, and the glossary has each term once."""
 
 import re
 from pathlib import Path

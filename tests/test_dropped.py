@@ -1,4 +1,4 @@
-"""What is dropped without being closed goes at once, without the collector, and says so once."""
+"""Objects dropped without `close` are freed at once, without the collector, with one warning."""
 
 import gc
 import warnings

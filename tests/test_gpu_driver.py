@@ -1,4 +1,4 @@
-"""The script that `make test` gets a driver with: what it makes of a machine's own apt sources."""
+"""The script that installs a driver for `make test`, on machines with their own apt sources."""
 
 import importlib.util
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What is opened is closed: after many round trips, objects and memory are where they were.
+"""No leaks: after opening and closing many times, objects and memory are as before.
 
 The collector is off meanwhile: closing frees by itself. `record_property` puts the figures into the
 junit report.

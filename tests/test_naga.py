@@ -1,4 +1,4 @@
-"""The WGSL texts before naga's back ends for Metal and D3D12, which no other test reaches.
+"""Compile the shaders with naga's back ends for Metal and D3D12, which no other test runs.
 
 On Linux wgpu has its back end for Vulkan alone. `.ci/naga.py` fetches the others, built for Node.
 That build does not know matrix units. A newer naga checks kernels that use them where Rust and

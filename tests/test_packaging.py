@@ -1,4 +1,4 @@
-"""What a wheel holds, and that package, shaders and models find each other wherever they stand."""
+"""The contents of a wheel; an installed package finds its shaders and models in any folder."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Prose and names stay plain: counts of what reads badly, which may only fall.
+"""Prose and names stay plain: limits on counts of phrases that read badly.
 
 A limit is the figure of the day it was written down. Whoever lowers a figure lowers its limit in
 the same commit. The rules are in CONTRIBUTING.md.

@@ -1,4 +1,4 @@
-"""README and its two pages of tables are true: commands run, tables and Python are up to date."""
+"""README and its two pages of tables: the commands run, tables and Python are up to date."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What users meet first shows itself: in a line, and as a table in notebooks."""
+"""The objects that users meet first have a one-line repr, and a table in notebooks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The WGSL files before a second compiler: Tint, inside Chromium, proves what naga takes on trust.
+"""The WGSL files compiled by Chromium's Tint, which checks that all threads reach each barrier.
 
 A barrier or a subgroup operation that not all threads reach is undefined on hardware, and does no
 harm on the rasterisers that the other tests run on.

@@ -1,4 +1,4 @@
-"""Rounding for matrix units in whole models, and what near ties of routers make of it."""
+"""Rounding for matrix units in whole models, also where a router's scores nearly tie."""
 
 from collections import Counter
 

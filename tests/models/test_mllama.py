@@ -288,7 +288,7 @@ def test_a_saved_sequence_keeps_its_pictures(folder):
         assert nmse(found, wanted[-1]) < LIMIT
         model.cache.remove(sequence)
         part = saved[-1]
-        with pytest.raises(ContextError, match="places of shape"):
+        with pytest.raises(ContextError, match="positions of shape"):
             model.cache.parts[-1].require_part(
                 type(part)(part.length, part.runs, part.rows[: len(model.cache.parts[-1].tensors)])
             )

@@ -359,7 +359,7 @@ class Tensor(Node):
         return cast("Tensor", self.builder.view(self, spec))
 
     def beside(self, spec: Spec) -> Tensor:
-        """Return a view of a tensor that does not belong to a context."""
+        """Return a view of a tensor; the view belongs to no context."""
         return Tensor(spec, self.storage, source=self)
 
     @property

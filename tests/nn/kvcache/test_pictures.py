@@ -104,5 +104,5 @@ def test_pictures_are_saved_with_their_places(cache):
     assert not cache.can_shift(1, 0, 1)
     part = saved[-1]
     wrong = type(part)(part.length, part.runs, [*part.rows[:-1], part.rows[-1][:1]])
-    with pytest.raises(ContextError, match="places of shape"):
+    with pytest.raises(ContextError, match="positions of shape"):
         cache.require_saved([*saved[:-1], wrong])

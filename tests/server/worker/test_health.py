@@ -1,4 +1,4 @@
-"""Devices that are lost again and again are left alone."""
+"""Devices that are lost repeatedly are no longer used."""
 
 import pytest
 

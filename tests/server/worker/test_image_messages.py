@@ -1,4 +1,4 @@
-"""Orders of pictures as messages: options are the same on the other side, or refused."""
+"""Image requests as messages: the receiver reads the same options, or refuses them."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Pictures of a process of their own: the same as here, and its end is an error and no more."""
+"""Images made by a worker process: as in this process; a crash of the worker is an error."""
 
 import io
 import os

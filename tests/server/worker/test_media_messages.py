@@ -1,4 +1,4 @@
-"""Pictures that a worker has prepared, until their requests come."""
+"""Pictures that a worker has prepared and keeps until their requests arrive."""
 
 import json
 

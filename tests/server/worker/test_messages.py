@@ -1,4 +1,4 @@
-"""What goes between a server and a worker is the same on both sides."""
+"""Messages between server and worker: the receiver reads what the sender wrote."""
 
 import json
 import math

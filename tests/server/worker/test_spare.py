@@ -1,4 +1,4 @@
-"""A process that waits for a model: taken once, of use at once, and gone with its server."""
+"""The spare worker process: it is used once, has finished its imports, and ends with its server."""
 
 import os
 import subprocess

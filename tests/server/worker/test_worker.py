@@ -1,4 +1,4 @@
-"""A worker answers as a model of this process does, and its end is an error and no more."""
+"""A worker answers as a model in this process does; a crash of the worker is an error."""
 
 import asyncio
 import os

@@ -1,4 +1,4 @@
-"""Chat templates: what they render, and what they are kept from doing."""
+"""Chat templates: what they render, and what the sandbox forbids."""
 
 import inspect
 import json

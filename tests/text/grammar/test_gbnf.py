@@ -1,4 +1,4 @@
-"""GBNF means what llama.cpp takes it for; what it doesn't take is told with a line and a column.
+"""GBNF as llama.cpp reads it; errors name line and column.
 
 `gbnf_verdicts.json` has, for each grammar, texts that llama.cpp b11549 takes to their end and texts
 that it doesn't, as its own grammar sampler said.

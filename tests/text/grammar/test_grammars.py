@@ -1,4 +1,4 @@
-"""Grammars of every kind, over vocabularies of every kind; what a hostile one comes to."""
+"""Grammars of every kind over vocabularies of every kind, and hostile grammars."""
 
 import json
 import random

@@ -1,4 +1,4 @@
-"""Answers that are made to be calls, or to be JSON behind reasoning, in each format's own way."""
+"""Answers constrained to tool calls, or to JSON after reasoning, in each model's format."""
 
 import json
 import random

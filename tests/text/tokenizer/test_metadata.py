@@ -1,4 +1,4 @@
-"""Files that contradict themselves, and what is repaired in those that are merely wrong."""
+"""Tokenizer metadata with contradictions, which is refused, and known errors, repaired."""
 
 import logging
 

@@ -1,4 +1,4 @@
-"""Tokenizers of files, and of whose file an error tells."""
+"""Tokenizers read from files, and the file that an error names."""
 
 import pytest
 

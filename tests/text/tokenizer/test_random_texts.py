@@ -1,4 +1,4 @@
-"""Texts found by comparing random ones with llama.cpp's tokens, each of which once differed."""
+"""Random texts whose tokens once differed from llama.cpp's."""
 
 import json
 from pathlib import Path

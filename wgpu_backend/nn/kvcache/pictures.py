@@ -131,7 +131,7 @@ class PicturesCache(EncodedCache):
         group.pictures.append(_Picture(picture.at, self._table.length(sequence)))
 
     def resume_point(self, sequence: int, position: int) -> int:
-        """Return the position, or that of the first picture if later ones are out of reach."""
+        """Return `position`; if the pictures it sees are forgotten, at most the first one's."""
         position, group = max(position, 0), self._groups.get(sequence)
         if group is None or (group.pictures and position > group.pictures[0].at):
             return position
@@ -204,8 +204,8 @@ class PicturesCache(EncodedCache):
             len(places) and (places.shape[1:] != (2,) or places[-1, 1] != saved.length)
         ):
             raise ContextError(
-                f"cache: pictures of {saved.length} rows were saved with places of shape "
-                f"{places.shape}, needs the end of the last one"
+                f"cache: pictures of {saved.length} rows were saved with positions of shape "
+                f"{places.shape}, needs (pictures + 1, 2), with {saved.length} as the last end"
             )
 
     def _split(self, saved: SavedPart) -> tuple[Sequence[NDArray[np.float32]], NDArray[np.float32]]:

@@ -1,4 +1,4 @@
-"""Weights of experts of which each was chosen separately."""
+"""SparseMixer: weights of experts, each by a softmax of its own."""
 
 from __future__ import annotations
 

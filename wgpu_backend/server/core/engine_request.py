@@ -184,7 +184,7 @@ def _choose_lora_scales(
 
 
 def _cut_middle(tokens: list[int], keep: int, room: int) -> list[int]:
-    """Leave out the middle of tokens that leave the context no room for an answer."""
+    """Cut the middle out of a prompt that would leave no room in the context for an answer."""
     if len(tokens) < room:
         return tokens
     # The answer gets as much room as where messages are left out, see `fitting.PARTS`.

@@ -33,7 +33,7 @@ RequestedContext = int | Literal["any"] | None
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """The options with which a request has a model loaded.
+    """The options of a request that apply when its model is loaded.
 
     Parameters
     ----------

@@ -128,7 +128,7 @@ class _CallNames:
         self._waiting: list[str] = []
 
     def rename(self, message: Mapping[str, object]) -> Mapping[str, object]:
-        """Return a message with such ids."""
+        """Return a message with the ids of its calls, or of its result, in Kimi K2's form."""
         calls = message.get("tool_calls")
         if isinstance(calls, list):
             self._waiting = []

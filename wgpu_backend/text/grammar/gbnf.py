@@ -415,7 +415,7 @@ def _may_be_empty(item: Node, empty: set[str]) -> bool:
 
 
 def _leftmost(node: Node, empty: set[str]) -> list[str]:
-    """Return the rules that a text of a node may begin with."""
+    """Return the rules that may come first in a text of a node."""
     if isinstance(node, Ref):
         return [node.name]
     if isinstance(node, Repeat):

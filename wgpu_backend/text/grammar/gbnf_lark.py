@@ -525,7 +525,7 @@ class _Conflicts:
             self._walk_again(inner, after, self._begin(inner)[0], endless=endless)
 
     def _walk_again(self, inner: _Shape, after: int, again: int, *, endless: bool) -> None:
-        """Walk a repeated part, which is followed by `after` or begins again."""
+        """Walk a part that may repeat: `after` follows it, or the part itself once more."""
         is_alt = isinstance(inner, _Part) and isinstance(inner.node, Alt)
         for each in inner.inner if isinstance(inner, _Part) and is_alt else [inner]:
             more = again
