@@ -102,7 +102,7 @@ class Painter(nn.Module):
 
 @nn.published("PictureTransformer")
 class PictureTransformer(Network):
-    """A network that predicts the image without noise from a noisy one and a sentence.
+    """A network that predicts the image without noise from a noisy image and a sentence.
 
     Attributes
     ----------

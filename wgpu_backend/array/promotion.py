@@ -47,7 +47,7 @@ def to_floats(x: Node) -> Node:
         Its values are complex: their imaginary parts would be lost.
     """
     if is_complex(x):
-        raise DTypeError("an array of complex64, needs real numbers, as of real, imag or abs")
+        raise DTypeError("an array of complex64, needs real numbers; take real, imag or abs")
     return x if x.spec.dtype in FLOATING else convert(x, F32)
 
 
@@ -59,7 +59,7 @@ COMPLEX: dict[str, Callable[..., Array]] = {}
 def call_complex(name: str, *operands: Any) -> Array:
     """Call a function for complex64; DTypeError if it is undefined for complex numbers."""
     if name not in COMPLEX:
-        raise DTypeError(f"{name}: complex64, needs real numbers, as of real, imag or abs")
+        raise DTypeError(f"{name}: complex64, needs real numbers; take real, imag or abs")
     return COMPLEX[name](*operands)
 
 

@@ -83,7 +83,7 @@ def is_over() -> bool:
 
 
 def delay_if_over() -> None:
-    """Delay a daemon thread that comes too late; the caller should not hold a lock."""
+    """Make a daemon thread wait if the process is exiting; the caller should not hold a lock."""
     if _open.over and threading.current_thread().daemon:
         time.sleep(_STAY_SECONDS)
 

@@ -242,7 +242,7 @@ class BackendMemory:
 
 
 def sum_by_layer(sizes: Mapping[str, int], least: int = 0) -> tuple[int, ...]:
-    """Sum bytes by the layer numbers in names, for at least `least` layers, then the rest."""
+    """Return the bytes of each layer, of `least` layers or more, and those that are in no layer."""
     layers: dict[int, int] = {}
     rest = 0
     for name, nbytes in sizes.items():

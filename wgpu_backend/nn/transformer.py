@@ -245,7 +245,7 @@ class Transformer(Model):
         return self.normalise(x)
 
     def add_direction(self, layer: int, x: Tensor) -> Tensor:
-        """Add a layer's control vector to its states, (rows, width) or several in a row."""
+        """Add a layer's control vector to its states, each of `width` values, in any shape."""
         direction = self.directions.get(layer)
         if direction is None:
             return x

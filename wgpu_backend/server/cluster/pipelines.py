@@ -90,7 +90,7 @@ def _device(stage: StageBudget) -> str:
 
 
 def _sizes(model: ModelNbytes, device: str) -> list[int]:
-    """Return the bytes of each layer on a device, of the table before, and of the head after."""
+    """Return the bytes of embedding table, each layer and output head on a device, in order."""
     ends = model.embedding.size_on(device), model.output.size_on(device) + model.logits
     return [ends[0], *(layer.size_on(device) for layer in model.layers), ends[1]]
 

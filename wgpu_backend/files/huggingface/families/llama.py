@@ -292,7 +292,7 @@ class Olmo2(Decoder):
 
 @family("Olmo3ForCausalLM")
 class Olmo3(Olmo2):
-    """OLMo 3, with windows in three of four layers, whose rotation is not stretched."""
+    """OLMo 3: three of four layers have a window, and RoPE without scaling."""
 
     defaults: ClassVar[Mapping[str, object]] = {
         "rms_norm_eps": 1e-5,
