@@ -3,6 +3,7 @@
 import json
 import logging
 import random
+import re
 from contextlib import suppress
 from decimal import Decimal
 from itertools import permutations, product
@@ -371,7 +372,7 @@ def test_escapes_make_no_exception_of_a_pattern():
 @pytest.mark.parametrize("count", [1, 4, 12])
 def test_a_further_name_is_not_a_listed_one_in_another_spelling(rng, count, rest):
     draw = random.Random(int(rng.integers(1 << 30)))
-    letters = "".join(each for each in LETTERS if each not in '\x7f"\\')
+    letters = LETTERS.replace("\x7f", "")
     listed = {"".join(draw.choices(letters, k=draw.randint(0, 3))) for _ in range(count)}
     schema = {"properties": {name: {"type": "string"} for name in listed}}
     matcher = matcher_of({"type": "object", **schema, "additionalProperties": rest})
@@ -392,3 +393,15 @@ def test_a_required_name_may_be_a_further_one():
     assert takes(matcher, '{"a":0,"b":1}')
     assert not takes(matcher, '{"a":0}')
     assert not takes(matcher, '{"b":2}')
+
+
+@pytest.mark.parametrize(
+    "letters",
+    ['[^"]', r"[^\\]", r'[^"\\]', r'[^"\n]', r"[\x00-\x21#-~]", "[^a]", '[^"a-z]', '["]', "[^]"],
+)
+def test_marks_that_json_escapes_fit_a_class_that_has_them_alone(letters):
+    matcher = matcher_of({"type": "string", "pattern": f"^x{letters}$"})
+    one = re.compile(r"[\s\S]" if letters == "[^]" else letters)
+    for letter in '"\\abé\n\t\0\x1f /':
+        text = json.dumps(f"x{letter}", ensure_ascii=False)
+        assert takes(matcher, text) == bool(one.match(letter)), (letters, letter)

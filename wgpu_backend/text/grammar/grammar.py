@@ -575,9 +575,7 @@ def _exclude_listed(schema: Json) -> Json:
     lengths = [*map(len, names)]
     if not names or sum(lengths) > _MOST_NAMES or max(lengths) > _LONGEST_NAME:
         return schema
-    # The compiler takes an escaped quotation mark for any class of letters, `[^"]` too.
-    quoted = any('"' in name or "\\" in name for name in names)
-    if quoted or any(word in schema for word in _ALONE):
+    if any(word in schema for word in _ALONE):
         return schema
     others: Json = {f"^{write_other_words(names)}$": rest}
     return {**schema, "patternProperties": others, "additionalProperties": False}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Collection
 
 # A class of a regular expression, and what one letter of it may be.
@@ -43,7 +44,8 @@ def write_other_words(words: Collection[str]) -> str:
             by_first.setdefault(word[0], []).append(word[1:])
     ways = [re.escape(first) + write_other_words(rest) for first, rest in by_first.items()]
     firsts = "".join(rf"\u{{{ord(first):x}}}" for first in by_first)
-    ways.append(rf"[^{firsts}][\s\S]*" if firsts else r"[\s\S]+")
+    # Without the vertical tab, as `_loses_marks` explains.
+    ways.append(rf"[^{firsts}\x0b][\s\S]*" if firsts else r"[\s\S]+")
     return f"(?:{'|'.join(ways)})" + ("" if "" in words else "?")
 
 
@@ -59,7 +61,24 @@ def _write_class(negation: str, inner: str) -> str:
             "-".join(map(_write_atom, (atoms[at], atoms[at + 2]) if is_range else (atoms[at],)))
         )
         at += 3 if is_range else 1
-    return f"[{negation}{''.join(written)}]"
+    made = f"[{negation}{''.join(written)}]"
+    return rf"[{made}&&[^\x0b]]" if _loses_marks(negation, inner) else made
+
+
+def _loses_marks(negation: str, inner: str) -> bool:
+    """Return whether a class has control characters but not both marks that JSON escapes.
+
+    The compiler takes a quotation mark and a backslash for any class with all control characters
+    but a line break, such as `[^"]`. Without one of these it does not; the vertical tab is rare.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # of brackets in classes
+        try:
+            one = re.compile(f"[{negation}{inner}]")
+        except re.error:  # an escape that Python does not have
+            return False
+    marks = all(map(one.match, '"\\'))
+    return not marks and all(one.match(chr(code)) for code in range(32) if code != ord("\n"))
 
 
 def _write_atom(atom: str) -> str:
