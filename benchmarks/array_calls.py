@@ -75,7 +75,7 @@ def _each(found: dict[str, float], ops: int) -> dict[str, float]:
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--device", default=None)
     parser.add_argument("--ops", type=int, default=100)
     parser.add_argument("--size", type=int, default=256)

@@ -258,7 +258,7 @@ def peer_device(peer: Path, index: str) -> str:
 
 
 def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("models", nargs="+", type=Path, metavar="MODEL.gguf")
     parser.add_argument("--peer", required=True, type=Path, help="llama-bench with Vulkan")
     parser.add_argument("-p", "--prompt", type=int, default=512, help="0 leaves it out")

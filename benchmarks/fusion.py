@@ -23,6 +23,7 @@ import numpy as np
 import wgpu_backend
 from wgpu_backend.engine.language_model import LanguageModel
 from wgpu_backend.engine.runner import Head, Runner, Work
+from wgpu_backend.graph.fusion import Rule
 from wgpu_backend.ml.wgpu.executor import WgpuExecutor
 from wgpu_backend.ops.op import fusions
 
@@ -53,7 +54,7 @@ def names() -> list[str]:
     return sorted({rule.name for rules in fusions(exact=False).values() for rule in rules})
 
 
-def choices() -> Iterator[tuple[str, dict[str, list[object]]]]:
+def choices() -> Iterator[tuple[str, dict[str, list[Rule]]]]:
     """List the subsets of rules by name."""
     yield ALL, fusions(exact=False)
     for name in names():
@@ -70,11 +71,11 @@ def measured(model: LanguageModel, prompt: int, rounds: int) -> list[Choice]:
     tokens = np.random.default_rng(0).integers(0, model.vocabulary, prompt).tolist()
     runners: list[tuple[Choice, Runner]] = []
     for name, rules in choices():
-        executor.rules = rules  # pyright: ignore[reportAttributeAccessIssue]
+        executor.rules = rules
         runner = Runner(model.model, model.cache)
         choice = Choice(name)
         _step(model, runner, head)
-        choice.dispatches = _recorded(runner).dispatches
+        choice.dispatches = _count_dispatches(model, runner, head)
         _prompt(model, runner, head, tokens)
         runners.append((choice, runner))
     for _ in range(rounds):
@@ -86,8 +87,9 @@ def measured(model: LanguageModel, prompt: int, rounds: int) -> list[Choice]:
     return [choice for choice, _ in runners]
 
 
-def _recorded(runner: Runner):  # noqa: ANN202
-    return next(iter(runner._recorded.values()))[1]
+def _count_dispatches(model: LanguageModel, runner: Runner, head: Head) -> int:
+    model.cache.remove(0)
+    return runner.recorded(runner.shape_of([Work(0, (0,), (0,))]), head).dispatches
 
 
 def _step(model: LanguageModel, runner: Runner, head: Head) -> float:
@@ -108,7 +110,7 @@ def _prompt(model: LanguageModel, runner: Runner, head: Head, tokens: list[int])
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("model", type=Path)
     parser.add_argument("--device")
     parser.add_argument("--prompt", type=int, default=32)

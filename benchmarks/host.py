@@ -356,7 +356,7 @@ def _lines(results: Sequence[Measured]) -> Iterator[str]:
 
 
 def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--layers", default="1,2,4,8,16,24,32", help="of the tiny models")
     parser.add_argument("--model", nargs="+", type=Path, help="GGUF files instead")
     parser.add_argument("--steps", type=int, default=60)
