@@ -43,7 +43,7 @@ class ClipText(SharedSpaceText):
     activation = "gelu_quick"
 
     def fit_text(self, tokens: Sequence[int]) -> list[int]:
-        """Drop the tokens after the end token, whose state is the text's.
+        """Drop the tokens after the end token: the state of the last token stands for the text.
 
         Files without ``text_end_token_id`` are from the time when the end was the token with the
         highest id; transformers still follows these.

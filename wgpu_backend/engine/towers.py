@@ -269,7 +269,7 @@ class _Now:
 
 
 def find_cols(model: Model) -> int | None:
-    """Return the columns of the rows that a model takes in a prompt; None if it takes none."""
+    """Return the length of the vectors that a tower makes for the model; None if it takes none."""
     inputs = model.inputs()
     wanted = inputs.get(EMBEDDINGS) or inputs.get(STATES)
     return wanted.cols if isinstance(wanted, RowsInput | AttendedInput) else None

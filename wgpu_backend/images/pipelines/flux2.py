@@ -81,7 +81,7 @@ class Flux2Klein(FlowPipeline):
         return noise * schedule.initial_scale, conditions
 
     def _fitting(self, source: pictures.Source) -> Any:  # noqa: ANN401  Pillow's image
-        """Return the image with at most `AREA` pixels, its sides multiples of a token's."""
+        """Return the image with at most `AREA` pixels and whole tokens along each side."""
         picture = pictures.limit_area(pictures.load_picture(source), AREA)
         width, height = pictures.floor_size(picture.size, self.multiple)
         return pictures.resize(picture, width, height, "crop")
