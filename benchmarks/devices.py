@@ -5,9 +5,12 @@
 
 By default two devices on the best adapter, so that the same hardware does the same work and what is
 left is the cost of the border: a submit more for each pass, and hidden states that cross through
-the host. The border alone is measured, too, by a graph that does nothing but cross: the time of its
-run less that of two graphs of one device each, which is what the host spends on a transfer. A
-border costs a token the same whatever the model, so the share depends on the time of a step. Of
+the host. A transfer is measured alone, too: the processor time of this thread for a graph that does
+nothing but cross, less that for the same two parts where nothing crosses. What is left is the
+host's work to read a state from one device and to give it to the other. Thousands of runs take
+turns, in blocks.
+
+A border costs a token the same whatever the model, so the share depends on the time of a step. Of
 decoding, processor time is compared, too, which other work on the machine changes less: on a
 rasteriser it includes the device's. The calls that Python makes for a token are counted; other
 work does not change them at all.
@@ -24,7 +27,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from statistics import median
+from statistics import median, quantiles
 from types import FrameType
 
 import numpy as np
@@ -33,15 +36,20 @@ from rich.table import Table
 
 import wgpu_backend
 from wgpu_backend.device.adapters import Devices
+from wgpu_backend.dtypes import F32
 from wgpu_backend.engine.language_model import LanguageModel
+from wgpu_backend.graph.spec import Spec
 from wgpu_backend.ml.context import Context
+from wgpu_backend.ml.executor import Recorded
 from wgpu_backend.ml.placed_executor import PlacedExecutor
 from wgpu_backend.ml.placement import Placement
+from wgpu_backend.ml.tensor import leaf
 from wgpu_backend.ml.wgpu.executor import WgpuExecutor
 
 # Numbers of a hidden state.
 WIDTH = 4096
-CROSSINGS, WARM = 400, 50
+# Blocks of crossings, and the crossings of each.
+BLOCKS, WARM, CROSSINGS = 160, 10, 20
 # Tokens of the two answers whose difference is counted.
 SHORT, LONG = 16, 48
 
@@ -118,28 +126,33 @@ def count_calls(model: LanguageModel) -> float:
     return (found[1] - found[0]) / (LONG - SHORT)
 
 
-def transfer(executor: PlacedExecutor) -> float:
-    """Return the seconds of the host that a hidden state takes from one device to the other."""
+def transfer(executor: PlacedExecutor) -> list[float]:
+    """Return the host's seconds of a hidden state's way to the other device: three quartiles."""
     last = len(executor.placement.layers) - 1
+    values = {"x": np.ones((1, WIDTH), "f4")}
+    spec = Spec.dense((1, WIDTH), F32)
+    kept = leaf(spec, executor.state(spec, "cache.0.key"))
     with Context(executor) as ctx:
-        x = ctx.layer(0).zeros(1, WIDTH).add(ctx.input("x", (1, WIDTH)))
-        both = ctx.record(ctx.layer(last).zeros(1, WIDTH).add(x))
-        alone = [
-            ctx.record(ctx.layer(i).zeros(1, WIDTH).add(ctx.input("x", (1, WIDTH))))
-            for i in (0, last)
-        ]
-        values = {"x": np.ones((1, WIDTH), "f4")}
+        graphs: list[Recorded] = []
+        for crosses in (False, True):
+            x = ctx.input("x", (1, WIDTH))
+            first = ctx.layer(0).zeros(1, WIDTH).add(x)
+            # Both graphs have this part, though nobody reads the state.
+            ctx.forward(first.copy(kept))
+            second = ctx.layer(last).zeros(1, WIDTH).add(first if crosses else x)
+            graphs.append(ctx.record(second))
 
-        graphs = (both, *alone)
-        # In turn, so that what else the machine does slows all of them.
-        times = [
-            [seconds(lambda r=recorded: r.run(values).wait()) for recorded in graphs]
-            for _ in range(CROSSINGS)
-        ]
-        whole, *apart = (median(column) for column in zip(*times[WARM:], strict=True))
-        for recorded in graphs:
-            recorded.close()
-        return whole - sum(apart)
+        def spent(recorded: Recorded) -> float:
+            begin = time.thread_time()
+            for _ in range(CROSSINGS):
+                recorded.run(values).wait()
+            return (time.thread_time() - begin) / CROSSINGS
+
+        pairs = [[spent(each) for each in graphs] for _ in range(BLOCKS)]
+        for each in graphs:
+            each.close()
+    executor.free(kept.storage)
+    return quantiles([crossing - none for none, crossing in pairs[WARM:]], n=4)
 
 
 def host_memory(
@@ -191,8 +204,10 @@ def main() -> int:
             "decode, calls added to a token": count_calls(several) - count_calls(one),
             # After decoding: prompts leave tokens in the cache that no session knows of.
             "prompt": ratios(pair, lambda m: read_prompt(m, tokens), options.rounds),
-            "transfer_us": transfer(several.backend.executor) * 1e6,
         }
+        low, middle, high = transfer(several.backend.executor)
+        found |= {"transfer, µs of the host": middle * 1e6}
+        found |= {"transfer, lower quartile": low * 1e6, "transfer, upper quartile": high * 1e6}
         executor = one.backend.executor
         if isinstance(executor, WgpuExecutor) and executor.device.reads_host_memory:
             found |= host_memory(options.model, names[0], tokens, options, common["num_ctx"])
