@@ -33,7 +33,8 @@ GPU_FIXTURES = {"executors", "gpu", "any_gpu", "full", "split"}
 
 # Of the cases that `make test` leaves out, a run draws one in so many of each test, by its seed. So
 # two runs differ, and what one of them misses a later one finds. `--every-case` runs them all.
-ONE_IN = 4
+# Of slow tests, which take more than half of the time, it draws fewer.
+ONE_IN, ONE_IN_SLOW = 4, 8
 
 # A drawn few of the cases that differ little from others and take ten seconds of compiling.
 RARE_CASES = 6
@@ -172,7 +173,7 @@ def draw(
     for test, cases in groupby(sorted(items, key=lambda item: item.nodeid), key=test_of):
         line = list(cases)
         rng = random.Random(f"{seed} {test}")  # not NumPy's: a text is a seed as it is
-        mean = max(len(line) / ONE_IN, 0 if test in elsewhere else 1 / 2)
+        mean = len(line) / ONE_IN if test in elsewhere else max(len(line) / ONE_IN_SLOW, 1 / 2)
         # Rounded up or down by chance, so that each case is as likely as any other.
         found.update(rng.sample(line, int(mean + rng.random())))
     return found
