@@ -139,6 +139,13 @@ def test_very_uneven_pictures_are_refused(function):
         function((2, 900), 1, 1, 10**9)
 
 
+def test_pixtral_refuses_a_picture_whose_reduced_side_has_no_pixel():
+    assert processing.fit_patches((448 * 3, 3), 448, 14) == (448, 14)
+    with pytest.raises(OptionError, match=r"picture: 3 x 1345 pixels.* at most 448"):
+        processing.fit_patches((448 * 3 + 1, 3), 448, 14)
+    assert processing.fit_patches((1, 448), 448, 14) == (14, 448)
+
+
 # Pictures in place of arrays.
 
 USES = {

@@ -371,9 +371,20 @@ def require_even(size: Size) -> None:
 
 
 def fit_patches(size: Size, longest: int, multiple: int) -> Size:
-    """Return `size`, reduced to sides of `longest` and rounded up to multiples, as in Pixtral."""
+    """Return `size`, reduced to sides of `longest` and rounded up to multiples, as in Pixtral.
+
+    Raises
+    ------
+    OptionError
+        A side would have no pixel; the published processor fails on it, too.
+    """
     ratio = max(size[0] / longest, size[1] / longest)
     if ratio > 1:
+        if min(size) < ratio:
+            raise OptionError(
+                f"picture: {size[1]} x {size[0]} pixels, this model needs a ratio of sides of at "
+                f"most {longest}, its longest side; crop it"
+            )
         size = math.floor(size[0] / ratio), math.floor(size[1] / ratio)
     height, width = (((side - 1) // multiple + 1) * multiple for side in size)
     return height, width
