@@ -5,6 +5,7 @@ from typing import ClassVar
 
 import numpy as np
 import pytest
+from cffi import FFI
 
 from tests.device.kernels import double, floats, numbers, shader
 from wgpu_backend.device import adapters, dawn, native
@@ -30,6 +31,16 @@ def config(component, result, m, n, k, subgroup=32):
     sizes = {"min_subgroup_size": subgroup, "max_subgroup_size": 64}
     types = {"component_type": component, "result_component_type": result}
     return {**types, "m": m, "n": n, "k": k, **sizes}
+
+
+def test_calls_are_made_without_the_types_of_wgpu_native_alone():
+    ffi = FFI()
+    kinds = ("CommandEncoder", "ComputePass", "CommandBuffer")
+    ffi.cdef(
+        "typedef void* WGPUCommandBuffer;"
+        + "".join(f"typedef struct {{ int x; }} WGPU{kind}Descriptor;" for kind in kinds)
+    )
+    native.Native(SimpleNamespace(ffi=ffi, lib=None, libf=None))
 
 
 def test_the_largest_matrix_with_sums_in_f32_is_taken():

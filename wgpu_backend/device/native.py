@@ -20,7 +20,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
-from functools import cache
+from functools import cache, cached_property
 from types import SimpleNamespace
 from typing import Any, Protocol
 
@@ -163,7 +163,11 @@ class Native:
         self._commands = self.ffi.new("WGPUCommandBufferDescriptor *")
         # Types by name are looked up at each use.
         self._one_buffer = self.ffi.typeof("WGPUCommandBuffer[1]")
-        self._one_index = self.ffi.typeof("WGPUSubmissionIndex *")
+
+    @cached_property
+    def _one_index(self) -> Any:
+        """Return the type of a submission's index, which Dawn's library lacks."""
+        return self.ffi.typeof("WGPUSubmissionIndex *")
 
     def module(self, gpu: Any, label: str, code: str) -> Any:
         """Make a shader module with run-time checks."""
