@@ -187,7 +187,7 @@ def _cut_middle(tokens: list[int], keep: int, room: int) -> list[int]:
     """Cut the middle out of a prompt that would leave no room in the context for an answer."""
     if len(tokens) < room:
         return tokens
-    # The answer gets as much room as where messages are left out, see `fitting.PARTS`.
+    # The answer gets as much room as where messages are left out, see `engine.prompt.PARTS`.
     size = room - max(room // PARTS, 1)
     first = min(keep if keep >= 0 else size, size // 2)
     return [*tokens[:first], *tokens[first - size :]]
