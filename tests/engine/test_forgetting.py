@@ -148,6 +148,7 @@ def test_states_go_on_as_if_a_text_were_one_pass(make):
     assert nmse(got, wanted[begin : begin + 9]) <= LIMIT
 
 
+@pytest.mark.slow
 def test_windows_and_states_matter(make):
     everything = make(Llama, forgets=False).ask(TOKENS)
     windowed = make(Windowed, forgets=False).ask(TOKENS)
@@ -191,6 +192,7 @@ def test_the_next_turn_of_a_chat_reads_at_most_an_interval_again(make, kind):
         assert got == anew.answer(following, 12)[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("depth", [1, 2, 4, 8])
 def test_an_end_loses_nothing_that_was_read_before_it(make, depth):
     talk = make(Hybrid)

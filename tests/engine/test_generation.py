@@ -231,6 +231,7 @@ def test_an_exception_in_mid_stream_leaves_the_session_right(talk, depth, monkey
     assert expected == tokens + list(again)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("depth", [1, *DEPTHS])
 def test_a_failing_step_shows_after_the_tokens_before_it(talk, depth, monkeypatch):
     expected, _, _ = talk.made(1, seeded("sampled", 6), limit=9)

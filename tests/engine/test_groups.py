@@ -109,6 +109,7 @@ def wanted(path):
         return {options: answer(model, options)[0] for options in (GREEDY, SEEDED)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [GREEDY, SEEDED], ids=["greedy", "seeded"])
 @pytest.mark.parametrize("count", [2, 3])
 def test_groups_write_the_text_of_one_device(path, wanted, count, options):
@@ -119,6 +120,7 @@ def test_groups_write_the_text_of_one_device(path, wanted, count, options):
     assert status.cached_tokens > 0
 
 
+@pytest.mark.slow
 def test_choices_that_give_their_room_to_others_go_on_with_the_same_text(path):
     """Six of up to 75 positions in a cache of 256, in groups."""
     prompts = [[5 + n] * 40 for n in range(6)]

@@ -21,6 +21,7 @@ def model(request):
         yield opened
 
 
+@pytest.mark.slow
 def test_weights_of_attention_make_of_the_values_what_the_layer_does(model, monkeypatch):
     seen = []
     attend = attention.attend

@@ -465,6 +465,7 @@ def pieces(monkeypatch):
     return found
 
 
+@pytest.mark.slow
 def test_streams_get_a_token_between_pieces(model, smallest_pieces, pieces):
     prompt = model._raw_prompt(TEXT, [RED, BLUE])
     wanted = model.tokenizer.decode(greedy(model, TEXT, [RED, BLUE], 4))
@@ -601,6 +602,7 @@ def test_other_pictures_meanwhile(model, smallest_pieces, pieces):
         stream.cancel()
 
 
+@pytest.mark.slow
 @pytest.mark.gpu
 def test_pieces_on_a_gpu_give_the_same_bits(folder, smallest_pieces):
     with wb.load(folder / "model.gguf", kv_dtype="f32", num_parallel=4) as model:

@@ -74,6 +74,7 @@ def test_a_draft_that_thinks_alike_is_right_every_time(model, twin):
     assert status.steps < plain.steps / 2
 
 
+@pytest.mark.slow
 def test_grammars_go_on_beside_guesses(model, stranger):
     rule = Grammar.regex("(the|an|on)( (the|in|on|a)){3,6}")
     many = [*requests_of(), *requests_of(grammar=rule)]
@@ -102,6 +103,7 @@ def test_an_index_finds_the_longest_end():
     assert index.following(3) == []
 
 
+@pytest.mark.slow
 def test_log_probabilities_stop_texts_and_choices_are_those_without(model, draft):
     stop = answered(model, requests_of(stop=[]))[0][1][0][9:11]
     many = requests_of(logprobs=2, n=2, stop=[stop])

@@ -321,6 +321,7 @@ def test_a_context_that_shifts_takes_the_room_of_kept_prefixes(path, slots):
         assert len(beside.result(PATIENCE).choices[0].tokens) == 60
 
 
+@pytest.mark.slow
 def test_a_shift_without_any_room_waits_for_the_others(path):
     long = [5 + n % 40 for n in range(100)]
     how = {"when_full": "shift", "keep": 8, "ignore_eos": True, "max_tokens": 60, "n": 3}
@@ -367,6 +368,7 @@ def assert_alike(made, alone):
         np.testing.assert_allclose(chances(each), chances(wanted), atol=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [{"temperature": 0}, {"temperature": 1.0, "seed": 2}])
 @pytest.mark.parametrize("name", ["tiny", "gemma3"])
 def test_what_a_shift_moved_is_as_it_was_once_its_room_was_given(tmp_path, path, name, options):
@@ -390,6 +392,7 @@ def test_who_gave_room_goes_on_once_another_ends_at_a_full_context(path):
     assert_alike(made, alone)
 
 
+@pytest.mark.slow
 def test_a_text_that_an_encoder_read_is_there_once_room_was_given(tmp_path):
     path = written(tmp_path / "model.gguf", outlines()["t5"])
     how = {"max_tokens": 40, "ignore_eos": True, "logprobs": 0}

@@ -175,6 +175,7 @@ def count_choices(patch):
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("together", [False, True])
 def test_a_wrong_guess_of_a_mask_leaves_answers_as_they_are(deep, monkeypatch, rng, together):
     words = mask_words(deep.vocabulary)

@@ -73,6 +73,7 @@ def test_windows_and_a_prompt_that_goes_on_from_an_answer(tmp_path, full):
         assert made.choices[0].tokens == expected
 
 
+@pytest.mark.slow
 def test_room_that_is_short_changes_nothing(path, full):
     with wgpu_backend.load(path, device=full.info, num_ctx=128) as model:
         many = [Request([n] * 50, {"seed": n}, max_tokens=16) for n in range(3)]
@@ -113,6 +114,7 @@ def logprobs_of(generation):
     return [each.logprob for each in generation.result(PATIENCE).choices[0].logprobs]
 
 
+@pytest.mark.slow
 def test_prompts_that_are_judged_change_no_bit_of_others(path, full, rng):
     how = {"max_tokens": 3, "logprobs": 0, "ignore_eos": True}
     texts = [rng.integers(4, 90, n).tolist() for n in (70, 33, 70)]
@@ -166,6 +168,7 @@ def logits_of(model, texts, sizes):
     return np.array(model.runner.run(works, model.head, {}, shape).wait()[0]).view(np.uint32)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "name", "how"),
     [
