@@ -87,9 +87,9 @@ def test_views_other_types_and_compiled_functions(z, rng):
 
 
 def test_what_makes_no_sense_is_refused(z):
-    with pytest.raises(ShapeError, match="0 values"):
+    with pytest.raises(ShapeError, match="n is 0, needs 1 or more"):
         wx.fft.fft(wx.zeros((2, 0)))
-    with pytest.raises(ShapeError, match="0 values"):
+    with pytest.raises(ShapeError, match="n is 0, needs 1 or more"):
         wx.fft.fft(wx.zeros(4), n=0)
     with pytest.raises(ShapeError, match="axis 3"):
         wx.fft.fft(wx.zeros(4), axis=3)
@@ -97,5 +97,5 @@ def test_what_makes_no_sense_is_refused(z):
         wx.fft.fft(wx.zeros(4), norm="middle")
     with pytest.raises(DTypeError, match="complex64"):
         wx.fft.rfft(wx.array(z))
-    with pytest.raises(ShapeError, match="lengths"):
+    with pytest.raises(ShapeError, match="needs one length for each axis"):
         wx.fft.fftn(wx.array(z), s=(2,), axes=(0, 1))
