@@ -52,5 +52,7 @@ def test_rows_of_several_parts_are_refused(split, weight_in_parts):
     whole, firsts = weight_in_parts(Q4_0)
     with Context(split) as ctx:
         few = whole.slice(0, firsts[1] - 1, firsts[1] + 1)
-        with pytest.raises(DeviceError, match=r"weights of \(2, 256\) is a weight in .* bindings"):
+        with pytest.raises(
+            DeviceError, match=r"weights of \(2, 256\) is a weight split over .* bindings"
+        ):
             few.mulmat(ctx.zeros(1, COLS)).numpy()

@@ -112,8 +112,8 @@ def _require_own_memory(placement: Placement, at: int) -> None:
         return
     what = f"layers {sorted(far.layers)}" if far.layers else "caches"
     raise DeviceError(
-        f"placement: {what} of {placement.devices[at]!r} in host memory, which a device on another "
-        "machine cannot read; leave them in its own memory"
+        f"placement: {what} of {placement.devices[at]!r} in host memory, which a device that a "
+        "function opens cannot read; leave them in its own memory"
     )
 
 
