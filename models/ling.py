@@ -11,6 +11,8 @@ from wgpu_backend import nn
 from wgpu_backend.nn.decoder import Decoder
 from wgpu_backend.nn.model import architecture
 
+from .dots import Dots1
+
 
 @architecture("bailingmoe")
 class Ling(Decoder):
@@ -26,12 +28,5 @@ class Ling(Decoder):
 
 
 @architecture("bailingmoe2")
-class Ling2(Decoder):
-    """Ling and Ring Mini, Flash and 1T 2.0."""
-
-    def layer(self, config: nn.LayerConfig) -> nn.DecoderLayer:
-        """Build Llama's layer, with experts after the first layers."""
-        attention = nn.SelfAttention(config, self.rope, qk_norm="head")
-        routing = nn.Routing.from_config(config, "sigmoid", normalised=False)
-        mlp = nn.MLP(config) if config.precedes_experts else nn.Experts(config, routing=routing)
-        return nn.Layer(config, attention, mlp)
+class Ling2(Dots1):
+    """Ling and Ring Mini, Flash and 1T 2.0: dots.llm1's layers; the file has the groups."""
