@@ -122,9 +122,9 @@ class GlimmerVision(Tower):
     def _places(self, inputs: Mapping[str, Tensor], rows: int, columns: int) -> Tensor:
         """Return the position embeddings of all patches, square by square."""
         table = self.positions.reshape(self.side, self.side, self.width)
-        # The model was trained with the table resized to the picture's columns by its rows, and
-        # read as rows by columns: patches have the embeddings of other places, unless the picture
-        # is square.
+        # The published code resizes the table to (columns, rows), and reads the result in order as
+        # (rows, columns). So patches get the embeddings of other places unless the picture is
+        # square. The model was trained that way.
         lines = resize_table(table, inputs["by_row"], inputs["by_column"])
         squares = lines.reshape(rows, self.square, columns, self.square, self.width)
         return squares.permute(0, 2, 1, 3, 4).contiguous().reshape(-1, self.width)
