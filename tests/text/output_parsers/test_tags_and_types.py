@@ -132,10 +132,10 @@ FORMS = [
 ]
 
 
-def parsed(template, pieces, tools=TOOLS, prompt=""):
+def parsed(template, pieces, tools=TOOLS, prompt="", *, cut_off=False):
     parser = parser_for(template, tools=tools, prompt=prompt)
     parts = [part for piece in pieces for part in parser.push(piece)]
-    return whole([*parts, *parser.finish()])
+    return whole([*parts, *parser.finish(cut=cut_off)])
 
 
 def at_every_place(template, text, tools=TOOLS):
@@ -454,6 +454,44 @@ def test_random_calls_are_the_same_as_a_whole_and_in_pieces(rng, name, separator
         pieces = [text[a:b] for a, b in zip([0, *cuts], [*cuts, len(text)], strict=True)]
         assert parsed(template, pieces) == wanted
         assert parsed(template, text) == wanted
+
+
+PIECES = [
+    *MUTATIONS, "}", "]", "{", "[", '"', "\\", "'", "(", ",", "<function=", "</function>",
+    "<|call|>", "<parameter=x>", ">>>", "[ARGS]", "[CALL_ID]abc", "</TOOLCALL>", "<|tool_call_end|>", "null",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WRITERS)
+@pytest.mark.parametrize("separator", ["", "text", "  and "])
+def test_a_damaged_answer_is_the_same_however_it_is_cut(rng, name, separator):
+    template, write = WRITERS[name]
+    for _ in range(12):
+        said = rng.choice([*TEXTS, "a", "12"], size=(3, 2))
+        text = separator.join(write("w", x=str(x), y=str(y)) for x, y in said)
+        for _ in range(int(rng.integers(1, 4))):
+            at, length = (int(n) for n in rng.integers(0, len(text), size=2))
+            inserted = str(rng.choice(PIECES)) if rng.random() < 0.5 else ""
+            text = text[:at] + inserted + text[at + length % 9 :]
+        assert_same_in_pieces(rng, template, text)
+
+
+@pytest.mark.parametrize(("_", "template", "answer"), FORMS)
+def test_a_damaged_call_of_any_form_is_the_same_however_it_is_cut(rng, _, template, answer):
+    for _ in range(8):
+        text = answer + " and " + answer
+        at, length = (int(n) for n in rng.integers(0, len(text), size=2))
+        inserted = str(rng.choice(PIECES)) if rng.random() < 0.5 else ""
+        assert_same_in_pieces(rng, template, text[:at] + inserted + text[at + length % 9 :])
+
+
+def assert_same_in_pieces(rng, template, text):
+    cuts = sorted(rng.integers(0, len(text), size=4).tolist())
+    pieces = [text[a:b] for a, b in zip([0, *cuts], [*cuts, len(text)], strict=True)]
+    for cut_off in (False, True):
+        wanted = parsed(template, [text], cut_off=cut_off)
+        assert parsed(template, text, cut_off=cut_off) == wanted, text
+        assert parsed(template, pieces, cut_off=cut_off) == wanted, text
 
 
 def test_what_follows_a_code_block_of_calls_is_kept():

@@ -69,12 +69,16 @@ class IncomingText:
         The text that has arrived, and the position up to which it was read.
     ended : bool
         Whether the text is complete; readers do not yield then.
+    fell_short : bool
+        Whether a reader looked for more text after the end since this was last unset. It says
+        whether an error is due to the end, which does not depend on when the text arrived.
     """
 
     def __init__(self) -> None:
         self.text = ""
         self.at = 0
         self.ended = False
+        self.fell_short = False
         self._mark = 0
         self._kept: list[str] | None = None
 
@@ -119,9 +123,14 @@ class IncomingText:
         FormatMismatch
             The text has ended.
         """
-        if self.ended:
+        if self.is_over():
             raise FormatMismatch("the answer ends early")
         yield wanted
+
+    def is_over(self) -> bool:
+        """Return whether more text, which a reader needs now, cannot arrive."""
+        self.fell_short = self.fell_short or self.ended
+        return self.ended
 
     def fill(self, count: int) -> Reader[None]:
         """Wait for a piece if fewer than `count` characters have arrived."""
@@ -130,7 +139,7 @@ class IncomingText:
 
     def peek(self) -> Reader[str]:
         """Return the next character, or "" at the end of the answer."""
-        while self.at == len(self.text) and not self.ended:
+        while self.at == len(self.text) and not self.is_over():
             yield ""
         return self.text[self.at : self.at + 1]
 
@@ -140,7 +149,7 @@ class IncomingText:
             found = spaces.match(self.text, self.at)
             assert found is not None
             self.at = found.end()
-            if self.at < len(self.text) or self.ended:
+            if self.at < len(self.text) or self.is_over():
                 return self.text[self.at : self.at + 1]
             yield ""
 
@@ -154,7 +163,7 @@ class IncomingText:
                     found = tag if len(tag) > len(found) else found
                 elif len(tag) > rest and tag.startswith(text[at:]):
                     begun = True
-            if self.ended or not begun:
+            if not begun or self.is_over():
                 return found or None
             yield ""
 
@@ -201,7 +210,7 @@ class IncomingText:
             assert found is not None
             taken.append(found[0])
             self.at = found.end()
-            if self.at < len(self.text) or self.ended:
+            if self.at < len(self.text) or self.is_over():
                 return "".join(taken)
             yield ""
 
@@ -274,10 +283,10 @@ class IncomingText:
             at = spaces.end()
             rest = len(self.text) - at
             if tag == END:
-                return (not rest if self.ended else None) if not rest else False
+                return False if rest else True if self.is_over() else None
             if not self.text.startswith(tag, at):
                 begun = rest < len(tag) and tag.startswith(self.text[at:])
-                return None if begun and not self.ended else False
+                return None if begun and not self.is_over() else False
             at += len(tag)
         return True
 

@@ -161,9 +161,7 @@ def skip_to_json(text: IncomingText) -> Reader[str]:
         yield from text.read_while(_FENCED)
         mark = yield from text.skip_spaces()
     if mark not in ("{", "["):
-        raise FormatMismatch(
-            "JSON was expected" if mark or not text.ended else "the answer ends early"
-        )
+        raise FormatMismatch("JSON was expected" if mark else "the answer ends early")
     return mark
 
 
@@ -281,7 +279,7 @@ def _another(body: Body, call: str, closings: Sequence[str]) -> Reader[bool]:
     tag = yield from text.take(call, *closings)
     if tag is None and not body.given:
         raise FormatMismatch(
-            "the text is not a tool call" if not text.ended else "the answer ends early"
+            "the answer ends early" if text.fell_short else "the text is not a tool call"
         )
     return tag == call
 
@@ -502,9 +500,9 @@ def _is_python(text: IncomingText) -> Reader[bool]:
         return False
     while True:
         found = _LISTED.match(text.text, text.at)
-        if found is not None and (found.end() < len(text.text) or text.ended):
+        if found is not None and (found.end() < len(text.text) or text.is_over()):
             return text.text.startswith("(", found.end())
-        if found is None or text.ended:
+        if found is None:
             return False
         yield ""
 
@@ -515,7 +513,7 @@ def _begins_call(text: IncomingText) -> Reader[bool]:
         found = _FIRST.match(text.text, text.at)
         if found is not None:
             return found[1] in CALL_KEYS
-        if text.ended or len(text.text) - text.at > _FAR:
+        if len(text.text) - text.at > _FAR or text.is_over():
             return False
         yield ""
 

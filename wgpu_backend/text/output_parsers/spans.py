@@ -370,6 +370,7 @@ class SpanParser(OutputParser):
         """Read calls without a tag; return whether there were any."""
         body, text = Body(self._text, self._offered, self._add_call), self._text
         text.mark()
+        text.fell_short = False
         try:
             found = yield from first(body)
         except (ValueError, RecursionError):
@@ -378,7 +379,7 @@ class SpanParser(OutputParser):
             text.drop_mark()
             return True
         text.rewind()
-        if text.ended and self._cut and read_partial_name(text.text, text.at) in self._offered:
+        if text.fell_short and self._cut and read_partial_name(text.text, text.at) in self._offered:
             text.at = len(text.text)
         return False
 
@@ -411,12 +412,13 @@ class SpanParser(OutputParser):
         """Read a span with calls; return whether a call without a tag may follow."""
         body, text = Body(self._text, self._offered, self._add_call), self._text
         text.mark()
+        text.fell_short = False
         try:
             yield from read(body)
         except (ValueError, RecursionError) as error:
             # An answer that ended early may still be read leniently; one that follows another
             # grammar is text.
-            if not (isinstance(error, FormatMismatch) and text.ended):
+            if not (isinstance(error, FormatMismatch) and text.fell_short):
                 rest = text.end_mark()
                 self._parts += self._content.push(rest if body.given else opening + rest)
                 return False
