@@ -323,9 +323,22 @@ TYPES = [
     ({}, "a b", "a b"),
     ({"$ref": "#/$defs/Loop"}, "1", 1),
     ({"anyOf": [{"$ref": "#/$defs/Loop"}, STRING]}, "a", "a"),
+    ({"type": "str"}, "123", "123"),
+    ({"type": "STRING"}, "1e5", "1e5"),
+    ({"type": "varchar"}, "007", "007"),
+    ({"type": "INTEGER"}, "5.0", 5),
+    ({"type": "dict"}, "{'a': None}", {"a": None}),
+    ({"type": ["bool", "none"]}, "None", None),
+    ({"$ref": "#/$defs/List%5Bstr%5D"}, "12", "12"),
+    ({"$ref": "#Named"}, "12", "12"),
 ]
 ROOT = {
-    "$defs": {"Id": STRING, "Loop": {"anyOf": [{"$ref": "#/$defs/Loop"}] * 9}},
+    "$defs": {
+        "Id": STRING,
+        "List[str]": STRING,
+        "Other": {"$anchor": "Named", "type": "string"},
+        "Loop": {"anyOf": [{"$ref": "#/$defs/Loop"}] * 9},
+    },
     "definitions": {"Deep": {"$ref": "#/$defs/Id"}},
 }
 
@@ -344,6 +357,35 @@ def test_types_of_a_tool_reach_every_form_with_bare_values():
         template, write = WRITERS[name]
         found = parsed(template, write("w", x="007", y="[1, None]"), tools)
         assert found.tool_calls == (ToolCall("w", {"x": "007", "y": [1, None]}),)
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": "object", "additionalProperties": STRING},
+        {"patternProperties": {"^[xy]$": STRING}, "additionalProperties": False},
+        {"$ref": "#/$defs/Both", "$defs": {"Both": {"properties": {"x": STRING, "y": STRING}}}},
+        {"allOf": [{"properties": {"x": STRING}}, {"properties": {"y": STRING}}]},
+        {"oneOf": [{"properties": {"x": STRING}}, {"properties": {"x": STRING, "y": STRING}}]},
+        {"properties": {"x": STRING}, "additionalProperties": {"type": ["string", "null"]}},
+        {"x": STRING, "y": STRING},
+    ],
+)
+def test_a_parameter_is_found_wherever_the_schema_has_it(schema):
+    tools = [{"type": "function", "function": {"name": "w", "parameters": schema}}]
+    template, write = WRITERS["Qwen3-Coder"]
+    found = parsed(template, write("w", x="007", y="1e5"), tools)
+    assert found.tool_calls == (ToolCall("w", {"x": "007", "y": "1e5"}),)
+
+
+def test_positional_values_take_the_parameters_of_all_parts_of_a_schema():
+    schema = {"allOf": [{"properties": {"x": STRING}}, {"$ref": "#/$defs/Y"}]}
+    schema["$defs"] = {"Y": {"properties": {"y": STRING}}}
+    tools = [{"type": "function", "function": {"name": "w", "parameters": schema}}]
+    found = parsed(
+        "<|tool_call_start|>", "<|tool_call_start|>[w('a', 'b')]<|tool_call_end|>", tools
+    )
+    assert found.tool_calls == (ToolCall("w", {"x": "a", "y": "b"}),)
 
 
 def test_minimax_writes_values_in_values():
@@ -458,7 +500,8 @@ def test_random_calls_are_the_same_as_a_whole_and_in_pieces(rng, name, separator
 
 PIECES = [
     *MUTATIONS, "}", "]", "{", "[", '"', "\\", "'", "(", ",", "<function=", "</function>",
-    "<|call|>", "<parameter=x>", ">>>", "[ARGS]", "[CALL_ID]abc", "</TOOLCALL>", "<|tool_call_end|>", "null",
+    "<|call|>", "<parameter=x>", ">>>", "[ARGS]", "[CALL_ID]abc", "</TOOLCALL>",
+    "<|tool_call_end|>", "null",
 ]  # fmt: skip
 
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from json.scanner import make_scanner
 from typing import cast
 
-from wgpu_backend.text.output_parsers.kinds import Kinds, allowed_kinds
+from wgpu_backend.text.output_parsers.kinds import Kinds, parameter_kinds, parameter_names
 from wgpu_backend.text.output_parsers.parts import ToolCall
 
 Tools = Sequence[Mapping[str, object]]
@@ -46,10 +46,7 @@ class OfferedTools:
             function = _function(tool)
             schema = _mapping(function.get("parameters"))
             self._schemas[str(function.get("name", ""))] = schema
-        self.parameters = {
-            name: tuple(map(str, _mapping(schema.get("properties"))))
-            for name, schema in self._schemas.items()
-        }
+        self.parameters = {name: parameter_names(s) for name, s in self._schemas.items()}
 
     def __contains__(self, name: str) -> bool:
         return name in self._schemas
@@ -58,9 +55,7 @@ class OfferedTools:
         """Return the values that a function's schema allows for a parameter."""
         found = self._kinds.get((function, parameter))
         if found is None:
-            schema = self._schemas.get(function, {})
-            properties = _mapping(schema.get("properties"))
-            found = allowed_kinds(properties.get(parameter, True), schema)
+            found = parameter_kinds(self._schemas.get(function, {}), parameter)
             self._kinds[function, parameter] = found
         return found
 
