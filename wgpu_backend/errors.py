@@ -194,3 +194,10 @@ class Unclosed:
     def silence(self) -> None:
         """Emit no warning: the owner was closed, or another object closes it."""
         self._silent = True
+
+
+def describe(value: object) -> str:
+    """Format a value and its type for a message, shortened to 60 characters."""
+    shown = repr(value)
+    shown = shown if len(shown) <= 60 else f"{shown[:57]}..."
+    return f"{shown} ({type(value).__name__})"

@@ -49,9 +49,14 @@ def test_a_plan_as_json_has_the_figures_of_backend_memory(cli) -> None:
         (("-ts", "0,0"), "sum"),
         (("-ts", "1,nan"), "nan"),
         (("-ts", "1,2", "--device", "cpu"), "2 shares for 1 devices"),
+        (("-ts", "nan"), "--tensor-split: nan, needs finite numbers from 0, such as 3,1"),
+        (("-ts", "True"), "--tensor-split: 'True' (str), needs numbers from 0, such as 3,1"),
+        (("-ngl", "1.5"), "--gpu-layers: '1.5' (str), needs a number, 'all' or 'auto'"),
+        (("--device", ","), "device ',': no such device"),
+        (("--device", "True"), "device 'True': no such device"),
         (("-ngl", "some"), "--gpu-layers: 'some'"),
         (("-sm", "row"), "never split"),
-        (("-mg", "4", "--device", "cpu"), "main_gpu: 4"),
+        (("-mg", "4", "--device", "cpu"), "main_gpu: 4, there are none; needs the position"),
     ],
 )
 def test_mistakes_are_one_line(cli, words, message) -> None:
@@ -126,6 +131,12 @@ def test_options_of_devices_need_a_plan(cli) -> None:
     assert "--plan" in done.err
 
 
+def test_names_of_devices_are_llama_server_s(cli) -> None:
+    for names in ("none", "cpu,", " cpu "):
+        out = cli("show", "story", "--plan", "--device", names, "-ts", "1,0", "-ngl", "99").out
+        assert out.splitlines()[2].startswith("cpu ")
+
+
 def test_names_of_llama_server_place_layers(cli) -> None:
     for words in (("-ngl", "0"), ("--gpu-layers", "0"), ("--n-gpu-layers", "0")):
         out = cli("run", "story", "Once", "--device", "cpu", "--num-predict", "1", *words)
@@ -142,8 +153,8 @@ def test_numbers_of_layers_are_llama_cpp_s(monkeypatch) -> None:
     def layers(text):
         return options.make_placement((), text, None, None, None).gpu_layers
 
-    assert [layers(text) for text in ("-1", "-2", "99", "all", "auto")] == [
-        "auto", "all", 99, "all", "auto"
+    assert [layers(text) for text in ("-1", "-2", "99", "all", "auto", "-3")] == [
+        "auto", "all", 99, "all", "auto", "all"
     ]  # fmt: skip
     assert options.make_placement((), None, None, None, None) is None
     assert options.make_placement(("a", "b"), None, None, None, None) is not None
@@ -157,8 +168,9 @@ def test_variables_of_ollama_spread_models_and_reserve_memory(monkeypatch) -> No
     monkeypatch.setenv("OLLAMA_GPU_OVERHEAD", "much")
     with pytest.raises(options.UsageError, match="OLLAMA_GPU_OVERHEAD: 'much'"):
         options.make_placement((), None, None, None, None)
-    monkeypatch.setenv("OLLAMA_SCHED_SPREAD", "0")
-    assert options.make_placement((), None, None, None, None) is None
+    for no in ("0", "f", "False", ""):
+        monkeypatch.setenv("OLLAMA_SCHED_SPREAD", no)
+        assert options.make_placement((), None, None, None, None) is None
 
 
 @pytest.mark.parametrize(

@@ -39,6 +39,8 @@ LIST = DeviceList(
         ("integrated", "vulkan:0"),
         ("vulkan", "vulkan:1"),
         ("lavapipe", "vulkan:3"),
+        ("Vulkan3", "vulkan:3"),
+        ("none", "cpu"),
         ("llvmpipe", "vulkan:3"),
         ("software", "vulkan:3"),
         ("software:0", "vulkan:3"),

@@ -3,6 +3,7 @@
 import math
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from wgpu_backend.device import adapters
@@ -14,8 +15,6 @@ from wgpu_backend.engine.placing import (
     choose_host,
     find_devices,
     make_budget,
-    parse_layers,
-    parse_split,
     place_model,
     plan_model,
 )
@@ -32,6 +31,7 @@ from wgpu_backend.ml.placement import (
     Placement,
     PlacementOptions,
 )
+from wgpu_backend.ml.placement_arguments import parse_layers, parse_split
 
 GB = 1 << 30
 CARD = DeviceInfo("vulkan:0", "Card", kind="discrete", free_memory=8 * GB, total_memory=8 * GB)
@@ -91,7 +91,56 @@ def test_layers_and_shares_of_texts() -> None:
     assert parse_layers("All") == "all"
     assert parse_layers("12") == parse_layers(12.0) == 12
     assert parse_split("3,1") == parse_split("3/1") == parse_split([3, 1]) == (3.0, 1.0)
-    assert parse_split(None) == ()
+    # llama.cpp takes runs of separators for one, and spaces around a number.
+    assert parse_split(" 3 ,, 1/") == parse_split(np.array([3, 1])) == (3.0, 1.0)
+    # No split, as in llama-cpp-python.
+    assert parse_split(None) == parse_split([]) == parse_split(()) == ()
+
+
+def test_an_empty_split_is_no_option() -> None:
+    for split in (None, [], (), np.zeros(0)):
+        assert DeviceChoice.check("cpu", tensor_split=split).placement is None
+        with load(device="cpu", tensor_split=split, num_ctx=16) as model:
+            assert model.placement == Placement.single("cpu", 6)
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "kind"),
+    [
+        ("gpu_layers", (True, 1.5, math.nan, math.inf, [1], "", "3.0", -1), "'all' or 'auto'"),
+        ("tensor_split", ([True, 0], {1, 2}, {1: 2}, b"31", 3, True), "needs"),
+        ("tensor_split", ("", ",3", "3;1", "True,0", [None], [[1]], [10**400]), "needs numbers"),
+        ("tensor_split", ([math.inf, 1], "nan", "-1,2", ["1e400"]), "needs finite numbers"),
+        ("main_gpu", (True, 1.5, math.nan, "x", [0]), "needs a whole number"),
+        ("op_offload", (1, "yes", 1.0), "needs True or False"),
+        ("kv_offload", (0, "no", 0.0, None), "needs True or False"),
+        ("spread", (1, "no", None), "needs True or False"),
+        ("capped", (1, "no", None), "needs True or False"),
+        ("split_mode", ("row", 1, None), "needs 'layer' or 'none'"),
+        ("reserve_nbytes", (1.5, True, math.nan, "x", None), "needs a whole number"),
+    ],
+)
+def test_options_of_the_wrong_kind_are_named(name, values, kind) -> None:
+    for value in values:
+        with pytest.raises(OptionError, match=f"^{name}: .*{kind}"):
+            PlacementOptions(**{name: value})
+
+
+def test_options_are_kept_as_plain_numbers() -> None:
+    given = PlacementOptions("3", np.array([3, 1]), np.int64(1), op_offload=np.bool_(True))
+    assert given == PlacementOptions(3, (3.0, 1.0), 1, op_offload=True)
+    assert PlacementOptions(None, None) == PlacementOptions()
+
+
+def test_devices_without_a_share_have_none_as_in_llama_cpp() -> None:
+    twin = replace(CARD, id="vulkan:0#1")
+    alone = plan([CARD, twin], tensor_split=[1], capped=True).placement
+    assert alone == plan([CARD, twin], tensor_split=[1, 0, 0], capped=True).placement
+    assert alone.devices == ("vulkan:0",)
+    with pytest.raises(OptionError, match=r"1 shares for 2 devices: .*; give one for each"):
+        plan([CARD, twin], tensor_split=[1])
+    with pytest.raises(OptionError, match="3 shares for 2 devices"):
+        plan([CARD, twin], tensor_split=[1, 1, 1], capped=True)
 
 
 @pytest.mark.parametrize(
@@ -144,8 +193,14 @@ def test_devices_that_are_unknown_missing_or_named_twice() -> None:
         load(devices=["cpu", "numpy"])
     with pytest.raises(DeviceError, match="empty"):
         find_devices([])
-    with pytest.raises(DeviceError, match="needs a list of names"):
-        find_devices(3)
+    for names in (3, True, {"cpu"}, {"cpu": 1}, b"cpu"):
+        with pytest.raises(DeviceError, match="needs a list of names, best first"):
+            find_devices(names)
+    for name in (True, 1.0, None, []):
+        with pytest.raises(DeviceError, match="names no device"):
+            find_devices([name])
+    # llama.cpp's word for the CPU alone.
+    assert [info.id for info in find_devices(["none"])] == ["cpu"]
     assert [info.id for info in find_devices("cpu")] == ["cpu"]
 
 
@@ -160,6 +215,9 @@ def test_a_placement_names_a_device_that_no_function_opens() -> None:
         load(placement=placement, openers={"cpu": lambda _: NumpyExecutor()})
     with pytest.raises(DeviceError, match=r"devices \[\], needs each device once"):
         Placement((), (), 0, 0)
+    for names in ("cpu", (1,)):
+        with pytest.raises(DeviceError, match="needs a tuple of ids"):
+            Placement(names, (0,), 0, 0)
 
 
 @pytest.mark.parametrize("names", [("cpu",), (OTHER,), ("cpu", OTHER), (OTHER, "cpu")])

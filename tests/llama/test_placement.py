@@ -18,7 +18,12 @@ def test_numbers_of_layers_and_shares() -> None:
     assert make_placement(20) == PlacementOptions(20, capped=True)
     # llama.cpp's arrays have a share for each of 16 devices.
     found = make_placement(-1, 1, 0, [3, 1, *[0] * 14])
-    assert found == PlacementOptions(tensor_split=(3.0, 1.0), capped=True)
+    assert found == PlacementOptions(tensor_split=(3.0, 1.0, *[0.0] * 14), capped=True)
+    # No share for the second of two devices.
+    assert make_placement(tensor_split=[1, 0]).tensor_split == (1.0, 0.0)
+    assert make_placement(tensor_split=[]) is make_placement(tensor_split=[0, 0]) is None
+    assert make_placement("all") == make_placement(-2) == PlacementOptions("all", capped=True)
+    assert make_placement("auto") is None
     assert make_placement(-1, 0, 2) == PlacementOptions(main_gpu=2, split_mode="none", capped=True)
 
 
@@ -37,6 +42,13 @@ def test_what_stays_in_the_host_s_memory() -> None:
         ({"split_mode": 2}, r"split_mode: 2, needs one of 0 \(none\), 1 \(layer\)"),
         ({"tensor_split": [-1]}, "-1.0"),
         ({"n_gpu_layers": "all the rest"}, "n_gpu_layers"),
+        ({"n_gpu_layers": True}, r"n_gpu_layers: True \(bool\), needs a number, 'all' or 'auto'"),
+        ({"tensor_split": [True, 0]}, r"tensor_split: True \(bool\), needs numbers from 0"),
+        ({"tensor_split": [float("nan")]}, "tensor_split: nan, needs finite numbers"),
+        ({"main_gpu": 1.5}, "main_gpu: 1.5, needs a whole number"),
+        ({"split_mode": True}, "split_mode: True, needs a whole number"),
+        ({"offload_kqv": "no"}, r"offload_kqv: 'no' \(str\), needs True or False"),
+        ({"op_offload": float("nan")}, r"op_offload: nan \(float\), needs True or False"),
     ],
 )
 def test_values_that_cannot_be(arguments, message) -> None:

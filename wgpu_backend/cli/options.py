@@ -421,21 +421,17 @@ def make_placement(
         A value is out of range.
     """
     given = (gpu_layers, tensor_split, main_gpu, split_mode, op_offload, kv_offload)
-    spread = os.environ.get(SPREAD_VARIABLE, "").strip().casefold() not in ("", "0", "false")
+    spread = os.environ.get(SPREAD_VARIABLE, "").strip().casefold() not in ("", "0", "f", "false")
     if len(devices) < 2 and not spread and all(value is None for value in given):
         return None
-    from wgpu_backend.engine.placing import parse_layers, parse_split
     from wgpu_backend.ml.placement import RESERVE_NBYTES, PlacementOptions
+    from wgpu_backend.ml.placement_arguments import parse_peer_layers, parse_split
 
     overhead = os.environ.get(OVERHEAD_VARIABLE, "").strip() or "0"
     if not overhead.isdecimal() or len(overhead) > 20:
         raise UsageError(f"{OVERHEAD_VARIABLE}: {brief(overhead)}, needs a number of bytes")
-    layers = parse_layers(gpu_layers, "--gpu-layers")
-    if isinstance(layers, int) and layers < 0:
-        # In llama.cpp, -1 stands for auto and -2 for all.
-        layers = "all" if layers == -2 else "auto"
     return PlacementOptions(
-        layers,
+        parse_peer_layers(gpu_layers, "--gpu-layers"),
         parse_split(tensor_split, "--tensor-split"),
         main_gpu,
         cast("Literal['layer', 'none']", split_mode or "layer"),
@@ -489,7 +485,7 @@ def _make_settings(
         raise UsageError("--exact keeps activations in f32, --coarse rounds them; give one")
     names = split_names(device)
     return ModelSettings(
-        None if len(names) > 1 else device,
+        names[0] if len(names) == 1 else None,
         profile,
         kv,
         positions,
@@ -507,7 +503,9 @@ def _make_settings(
 
 def split_names(devices: str | None) -> tuple[str, ...]:
     """Return the names of devices in a text such as ``vulkan:0,cpu``."""
-    return () if devices is None else tuple(name.strip() for name in devices.split(","))
+    if devices is None:
+        return ()
+    return tuple(name.strip() for name in devices.split(",") if name.strip()) or (devices,)
 
 
 def _parse_scaled(

@@ -49,7 +49,10 @@ _VENDORS = {
     0x10005: "Mesa",
 }
 IMPLEMENTATIONS = ("wgpu", "dawn")
-_ALIASES = {"lavapipe": "llvmpipe"}
+# In llama.cpp, no device means the CPU.
+_ALIASES = {"lavapipe": "llvmpipe", "none": "cpu"}
+# As llama.cpp writes ids.
+_PEER_ID = re.compile(r"(vulkan|metal)(\d+)")
 
 
 def numpy_device() -> DeviceInfo:
@@ -237,7 +240,8 @@ class DeviceList(Sequence[DeviceInfo]):
             An id (``vulkan:0``, ``cpu`` for NumPy), a position in this list (``1``, as a text or a
             number), a kind with or without a number (``discrete``, ``discrete:1``, ``software``),
             an API (``metal``), or a part of the name, the vendor or the driver (``nvidia``,
-            ``lavapipe``). ``#1`` after any of these is a second device on the same adapter.
+            ``lavapipe``). llama.cpp's ``Vulkan0`` and ``none`` stand for ``vulkan:0`` and ``cpu``.
+            ``#1`` after any of these is a second device on the same adapter.
 
         Returns
         -------
@@ -252,7 +256,7 @@ class DeviceList(Sequence[DeviceInfo]):
         if isinstance(text, DeviceInfo):
             return text
         wanted, copy = split_copy(_search_text(text).strip().casefold())
-        wanted = _ALIASES.get(wanted, wanted)
+        wanted = _PEER_ID.sub(r"\1:\2", _ALIASES.get(wanted, wanted))
         for candidates in (self._by_id(wanted), self._by_kind(wanted), self._by_words(wanted)):
             if candidates:
                 best = candidates[0]
@@ -276,7 +280,8 @@ class DeviceList(Sequence[DeviceInfo]):
         def words(info: DeviceInfo) -> str:
             return f"{info.name}\n{info.vendor}\n{info.driver}".casefold()
 
-        if not wanted or (wanted.isdecimal() and len(wanted) < 3):
+        letters = any(letter.isalnum() for letter in wanted)
+        if not letters or (wanted.isdecimal() and len(wanted) < 3):
             # A number alone is a position. As words it would match half of all names.
             return []
         return [info for info in self._infos if wanted in words(info)]

@@ -24,8 +24,7 @@ from numpy.typing import NDArray
 
 from wgpu_backend.device.interrupts import deliver, uninterrupted
 from wgpu_backend.dtypes import BF16, F16, F32
-from wgpu_backend.engine.arguments import describe
-from wgpu_backend.errors import GGUFError, ModelError, OptionError
+from wgpu_backend.errors import GGUFError, ModelError, OptionError, describe
 from wgpu_backend.files.gguf.reader import GGUFFile, TensorInfo, open_gguf
 from wgpu_backend.graph.node import Storage
 from wgpu_backend.graph.spec import Shape, Spec

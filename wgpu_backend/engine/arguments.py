@@ -8,7 +8,7 @@ from operator import index
 from typing import cast
 
 from wgpu_backend.engine.prompt import Message
-from wgpu_backend.errors import ModelError, OptionError, TemplateError
+from wgpu_backend.errors import ModelError, OptionError, TemplateError, describe
 from wgpu_backend.ops.sampling.host import SamplingOptions
 from wgpu_backend.ops.sampling.host.options import known_options, nearest, whole_number
 
@@ -167,10 +167,3 @@ def within(name: str, value: object, most: int, least: int = 1) -> int:
     if not least <= number <= most:
         raise OptionError(f"{name}: {number}, needs {least} to {most}")
     return number
-
-
-def describe(value: object) -> str:
-    """Format a value and its type for a message, shortened to 60 characters."""
-    shown = repr(value)
-    shown = shown if len(shown) <= 60 else f"{shown[:57]}..."
-    return f"{shown} ({type(value).__name__})"

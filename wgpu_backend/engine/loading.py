@@ -22,14 +22,14 @@ from wgpu_backend.device.interrupts import deliver, held, wait_until
 from wgpu_backend.device.wgsl.module import Shader
 from wgpu_backend.dtypes import F16, DType, named
 from wgpu_backend.engine.adapters import Given, Scaled, require_fitting, scaled_files
-from wgpu_backend.engine.arguments import describe, texts, within
+from wgpu_backend.engine.arguments import texts, within
 from wgpu_backend.engine.language_model import LanguageModel
 from wgpu_backend.engine.placing import DeviceChoice, place_model
 from wgpu_backend.engine.runner import CHUNK, HIDDEN, LONG_CHUNK, SHORTEST, Head, Runner
 from wgpu_backend.engine.sessions import MOST_SESSIONS as MOST_PARALLEL
 from wgpu_backend.engine.step_sampler import StepSampler
 from wgpu_backend.engine.towers import Graphs
-from wgpu_backend.errors import BackendError, DTypeError, ModelError, OptionError
+from wgpu_backend.errors import BackendError, DTypeError, ModelError, OptionError, describe
 from wgpu_backend.files.gguf.reader import GGUFFile
 from wgpu_backend.files.tower_files import open_tower
 from wgpu_backend.graph.capabilities import DeviceInfo, Profile

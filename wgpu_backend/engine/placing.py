@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import cast
 
 from wgpu_backend.dtypes import F16, DType
-from wgpu_backend.engine.arguments import describe
 from wgpu_backend.engine.sizes import ModelSizes, measure_model
-from wgpu_backend.errors import DeviceError, OptionError, OutOfMemory
+from wgpu_backend.errors import DeviceError, OptionError, OutOfMemory, describe
 from wgpu_backend.files.gguf.one_file import text_part
 from wgpu_backend.files.gguf.reader import GGUFFile
 from wgpu_backend.files.huggingface.folder import open_model_file
@@ -24,15 +23,14 @@ from wgpu_backend.ml.placement import (
     HOST_SPEED,
     DeviceBudget,
     DeviceUse,
-    GpuLayers,
     ModelNbytes,
     Placement,
     PlacementOptions,
     device_uses,
     step_seconds,
 )
+from wgpu_backend.ml.placement_arguments import parse_split
 from wgpu_backend.ml.planner import plan_placement
-from wgpu_backend.ops.sampling.host.options import whole_number
 
 # Bytes per second that a step reads where nothing was measured: typical cards of each kind. Only
 # their ratios matter for a plan.
@@ -48,36 +46,6 @@ SPEEDS: dict[Kind, float] = {
 BUS_SPEED = 20e9
 _SHARES_MEMORY = ("integrated", "software", "cpu")
 _NOT_GPUS = ("software", "cpu")
-
-
-def make_options(
-    gpu_layers: object = None,
-    tensor_split: object = None,
-    main_gpu: object = None,
-    op_offload: object = None,
-    kv_offload: object = None,
-) -> PlacementOptions:
-    """Check the arguments of `wgpu_backend.load` that place layers.
-
-    Raises
-    ------
-    OptionError
-        An argument is of the wrong kind or out of range.
-    """
-    main = None if main_gpu is None else whole_number("main_gpu", main_gpu)
-    return PlacementOptions(
-        parse_layers(gpu_layers),
-        parse_split(tensor_split),
-        main,
-        op_offload=_parse_flag("op_offload", op_offload),
-        kv_offload=_parse_flag("kv_offload", kv_offload) is not False,
-    )
-
-
-def _parse_flag(name: str, value: object) -> bool | None:
-    if value is None or isinstance(value, bool):
-        return value
-    raise OptionError(f"{name}: {describe(value)}, needs True or False")
 
 
 DeviceName = str | int | DeviceInfo
@@ -113,7 +81,7 @@ class DeviceChoice:
         elsewhere : collection of str
             Ids in a `Placement` that are devices of other machines.
         **layers : object
-            Arguments of `make_options`.
+            Arguments of `PlacementOptions`; None for their defaults.
 
         Raises
         ------
@@ -122,6 +90,9 @@ class DeviceChoice:
         OptionError
             An argument is of the wrong kind, out of range, or contradicts another one.
         """
+        # An empty split is no split, as in llama-cpp-python.
+        split = parse_split(layers.get("tensor_split")) or None
+        layers = {**layers, "tensor_split": split}
         given = [name for name, value in layers.items() if value is not None]
         if device is not None and devices is not None:
             raise OptionError("load: device is for one device, devices for several; give one")
@@ -133,7 +104,7 @@ class DeviceChoice:
                     f"placement: {describe(placement)}, needs PlacementOptions or a Placement"
                 )
         elif given or devices is not None:
-            placement = make_options(**layers)
+            placement = PlacementOptions(**{name: layers[name] for name in given})  # pyright: ignore[reportArgumentType] it checks them
         named = devices if device is None else [device]
         _require_use(elsewhere, placement)
         if isinstance(placement, Placement):
@@ -255,46 +226,6 @@ def _require_layers(placement: Placement, sizes: ModelSizes) -> Placement:
     return placement
 
 
-def parse_layers(value: object, name: str = "gpu_layers") -> GpuLayers:
-    """Return a number of layers, ``all`` or ``auto``, which None stands for.
-
-    Raises
-    ------
-    OptionError
-        It is none of these.
-    """
-    if value is None:
-        return "auto"
-    if isinstance(value, str) and value.strip().casefold() in ("all", "auto"):
-        return "all" if value.strip().casefold() == "all" else "auto"
-    try:
-        return whole_number(name, value)
-    except OptionError:
-        raise OptionError(f"{name}: {describe(value)}, needs a number, 'all' or 'auto'") from None
-
-
-def parse_split(value: object, name: str = "tensor_split") -> tuple[float, ...]:
-    """Return the shares of devices, from numbers or a text such as ``3,1``; empty for None.
-
-    Raises
-    ------
-    OptionError
-        One is not a number.
-    """
-    if value is None:
-        return ()
-    items: object = value.replace("/", ",").split(",") if isinstance(value, str) else value
-    if isinstance(items, bytes) or not isinstance(items, Iterable):
-        raise OptionError(f"{name}: {describe(value)}, needs a list of numbers")
-    shares: list[float] = []
-    for item in cast("Iterable[object]", items):
-        try:
-            shares.append(float(cast("str", item)))
-        except (TypeError, ValueError, OverflowError):
-            raise OptionError(f"{name}: {describe(item)}, needs numbers") from None
-    return tuple(shares)
-
-
 def choose_gpus(infos: Iterable[DeviceInfo]) -> list[DeviceInfo]:
     """Return the GPUs that models use by default: integrated ones only if there are no others.
 
@@ -319,8 +250,11 @@ def find_devices(names: Iterable[DeviceName] | None) -> list[DeviceInfo]:
         return choose_gpus(known) or [known[0]]
     if isinstance(names, str):
         names = [name for name in names.split(",") if name.strip()]
-    if not isinstance(names, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance] of a caller
-        raise DeviceError(f"devices: {describe(names)}, needs a list of names")
+    # A set has no order.
+    if not isinstance(names, Iterable) or isinstance(names, bytes | bytearray | Set | Mapping):  # pyright: ignore[reportUnnecessaryIsInstance] of a caller
+        raise DeviceError(
+            f"devices: {describe(cast('object', names))}, needs a list of names, best first"
+        )
     found: dict[str, str | int] = {}
     infos: list[DeviceInfo] = []
     for name in names:

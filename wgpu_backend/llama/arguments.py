@@ -7,9 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from wgpu_backend.engine.arguments import describe
-from wgpu_backend.engine.placing import parse_split
-from wgpu_backend.errors import OptionError
+from wgpu_backend.errors import OptionError, describe
 from wgpu_backend.llama.constants import (
     GGML_TYPE_F16,
     GGML_TYPE_F32,
@@ -17,6 +15,7 @@ from wgpu_backend.llama.constants import (
     GGML_TYPE_Q8_0,
 )
 from wgpu_backend.ml.placement import PlacementOptions
+from wgpu_backend.ml.placement_arguments import parse_flag, parse_peer_layers, parse_split
 from wgpu_backend.ops.sampling.host.options import nearest, whole_number
 
 Ids = NDArray[np.intc]
@@ -86,22 +85,21 @@ def make_placement(
     OptionError
         A value is of the wrong kind or out of range.
     """
-    layers = whole_number("n_gpu_layers", n_gpu_layers)
+    layers = parse_peer_layers(n_gpu_layers, "n_gpu_layers")
     mode = _SPLIT_MODES.get(whole_number("split_mode", split_mode))
     if mode is None:
         known = ", ".join(f"{number} ({name})" for number, name in _SPLIT_MODES.items())
         raise OptionError(f"split_mode: {split_mode}, needs one of {known}")
     main = whole_number("main_gpu", main_gpu)
     shares = parse_split(tensor_split)
-    # llama.cpp's arrays of shares have a place for each of 16 devices.
-    while shares and not shares[-1]:
-        shares = shares[:-1]
-    # In C a flag is a number.
-    on_gpu, computed = bool(offload_kqv), None if op_offload is None else bool(op_offload)
-    if layers < 0 and mode == "layer" and not shares and on_gpu and computed is not False:
+    # Zeros alone stand for no split, as in llama.cpp.
+    shares = shares if any(shares) else ()
+    on_gpu = _read_flag("offload_kqv", offload_kqv)
+    computed = None if op_offload is None else _read_flag("op_offload", op_offload)
+    if layers == "auto" and mode == "layer" and not shares and on_gpu and computed is not False:
         return None
     return PlacementOptions(
-        "auto" if layers < 0 else layers,
+        layers,
         shares,
         main if mode == "none" else None,
         "none" if mode == "none" else "layer",
@@ -110,6 +108,11 @@ def make_placement(
         op_offload=None if computed else computed,
         kv_offload=on_gpu,
     )
+
+
+def _read_flag(name: str, value: object) -> bool:
+    """Return a flag, which in C is a number."""
+    return bool(value) if type(value) is int else parse_flag(name, value)
 
 
 def require_known_arguments(arguments: Mapping[str, object]) -> None:

@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from wgpu_backend.errors import DeviceError, OptionError
+from wgpu_backend.ml.placement_arguments import GpuLayers, parse_flag, parse_layers, parse_split
+from wgpu_backend.ops.sampling.host.options import whole_number
 
 HOST = "cpu"
 """Id of the NumPy device, and the pool of memory that it shares with unified GPUs."""
@@ -34,8 +36,6 @@ _LAYER = re.compile(r"(?:^|\.)(?:blk|cache)\.(\d+)\.")
 _BEFORE = ("token_embd", "token_types", "position_embd", "per_layer_", "altup_proj")
 # Towers have layers of their own.
 _TOWER = re.compile(r"(?:v|a|s|mm)\.")
-
-GpuLayers = int | Literal["all", "auto"]
 
 
 def find_layer(label: str) -> int | None:
@@ -185,8 +185,8 @@ class PlacementOptions:
         Layers from the end that GPUs take, where the output head counts as the last one; ``auto``
         for as many as fit, ``all`` for all or an error.
     tensor_split : sequence of float
-        Shares of those layers by device, in the order of the devices; empty to fill the best
-        device first.
+        Shares of those layers by device, in the order of the devices; empty or None to fill the
+        best device first.
     main_gpu : int or None
         Position of the GPU that is filled first and has the output head. With `tensor_split`, the
         order of the devices decides.
@@ -197,9 +197,9 @@ class PlacementOptions:
     reserve_nbytes : int
         Bytes of each memory that stay free.
     capped : bool
-        A number of `gpu_layers` above the model's means all, as in llama.cpp and Ollama, and a
-        cache that GPUs could not read from the host's memory is in theirs. Otherwise both are
-        errors.
+        A number of `gpu_layers` above the model's means all, and devices without a share have none,
+        as in llama.cpp and Ollama. A cache that GPUs could not read from the host's memory is in
+        theirs. Otherwise these are errors.
     op_offload : bool or None
         Whether a GPU computes the layers that are left in the host's memory, which it reads over
         the bus. False has the CPU do it. None has a GPU do it that has memory of its own and can
@@ -211,8 +211,8 @@ class PlacementOptions:
     Raises
     ------
     OptionError
-        A share is negative, infinite or not a number, their sum is zero, or a value is out of
-        range.
+        A share is negative, infinite or not a number, their sum is zero, or a value is of the
+        wrong kind or out of range.
     """
 
     gpu_layers: GpuLayers = "auto"
@@ -226,32 +226,37 @@ class PlacementOptions:
     kv_offload: bool = True
 
     def __post_init__(self) -> None:
-        layers = self.gpu_layers
-        if isinstance(layers, str):
-            if layers not in ("all", "auto"):
-                raise OptionError(f"gpu_layers: {layers!r}, needs a number, 'all' or 'auto'")
-        elif layers < 0:
+        layers, main, computes = parse_layers(self.gpu_layers), self.main_gpu, self.op_offload
+        if isinstance(layers, int) and layers < 0:
             raise OptionError(f"gpu_layers: {layers}, needs 0 or more, 'all' or 'auto'")
-        _require_shares(self.tensor_split)
+        reserve = whole_number("reserve_nbytes", self.reserve_nbytes)
+        if reserve < 0:
+            raise OptionError(f"reserve_nbytes: {reserve}, needs 0 or more")
         if self.split_mode not in ("layer", "none"):
             raise OptionError(
                 f"split_mode: {self.split_mode!r}, needs 'layer' or 'none': a layer is never "
                 "split between devices"
             )
+        found = {
+            "gpu_layers": layers,
+            "tensor_split": parse_split(self.tensor_split),
+            "main_gpu": None if main is None else whole_number("main_gpu", main),
+            "reserve_nbytes": reserve,
+            "spread": parse_flag("spread", self.spread),
+            "capped": parse_flag("capped", self.capped),
+            "op_offload": computes if computes is None else parse_flag("op_offload", computes),
+            "kv_offload": parse_flag("kv_offload", self.kv_offload),
+        }
+        for name, value in found.items():
+            object.__setattr__(self, name, value)
+        shares = self.tensor_split
+        if shares and not 0 < sum(shares) < math.inf:
+            raise OptionError(
+                f"tensor_split: the sum of {list(shares)} is {sum(shares)}, needs a finite sum "
+                "above 0; leave it out to fill the best device first"
+            )
         if self.split_mode == "none" and self.tensor_split:
             raise OptionError("tensor_split: split_mode 'none' uses one GPU; leave one of them out")
-        if self.reserve_nbytes < 0:
-            raise OptionError(f"reserve_nbytes: {self.reserve_nbytes}, needs 0 or more")
-
-
-def _require_shares(shares: Sequence[float]) -> None:
-    for share in shares:
-        if not math.isfinite(share) or share < 0:
-            raise OptionError(f"tensor_split: {share} among {list(shares)}, needs numbers from 0")
-    if shares and not 0 < sum(shares) < math.inf:
-        raise OptionError(
-            f"tensor_split: the sum of {list(shares)} is {sum(shares)}, needs a finite sum above 0"
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -321,6 +326,9 @@ class Placement:
     host_device: str = HOST
 
     def __post_init__(self) -> None:
+        names: object = self.devices
+        if isinstance(names, str) or not all(isinstance(name, str) for name in self.devices):  # pyright: ignore[reportUnnecessaryIsInstance] of a caller
+            raise DeviceError(f"placement: devices {names!r}, needs a tuple of ids")
         if not self.devices or len(set(self.devices)) < len(self.devices):
             raise DeviceError(f"placement: devices {list(self.devices)}, needs each device once")
         last = len(self.devices) - 1

@@ -67,6 +67,16 @@ def plan_placement(
     return _Planner(model, devices, options or PlacementOptions(), host).plan()
 
 
+def _fit_shares(shares: tuple[float, ...], devices: int) -> tuple[float, ...]:
+    """Return shares with zeros for devices that have none, and without zeros beyond the last one.
+
+    llama.cpp's arrays of shares have a place for each of 16 devices.
+    """
+    if not shares or any(shares[devices:]):
+        return shares
+    return (*shares[:devices], *[0.0] * (devices - len(shares)))
+
+
 class _Planner:
     """One search for a placement.
 
@@ -89,6 +99,11 @@ class _Planner:
         layers, most = options.gpu_layers, len(model.layers) + 1
         if options.capped and isinstance(layers, int) and layers > most:
             options = replace(options, gpu_layers=most)
+        if options.capped:
+            options = replace(options, tensor_split=_fit_shares(options.tensor_split, len(ids)))
+        if options.capped and ids == [HOST]:
+            # Without a GPU, other programs ignore the number.
+            options = replace(options, gpu_layers="auto")
         self._model, self._options = model, options
         self._listed = tuple(devices)
         self._host = next((d for d in devices if d.id == HOST), host)
@@ -107,7 +122,9 @@ class _Planner:
             return gpus[:1] if self._options.split_mode == "none" else gpus
         if not 0 <= main < len(gpus):
             known = ", ".join(f"{i} {gpu.id}" for i, gpu in enumerate(gpus)) or "none"
-            raise OptionError(f"main_gpu: {main}, there are {known}")
+            raise OptionError(
+                f"main_gpu: {main}, there are {known}; needs the position of a GPU, or leave it out"
+            )
         first = gpus[main]
         if self._options.split_mode == "none":
             return [first]
@@ -124,10 +141,15 @@ class _Planner:
         if shares and len(shares) != len(self._listed):
             names = ", ".join(device.id for device in self._listed)
             raise OptionError(
-                f"tensor_split: {len(shares)} shares for {len(self._listed)} devices: {names}"
+                f"tensor_split: {len(shares)} shares for {len(self._listed)} devices: {names}; "
+                "give one for each"
             )
         if not self._gpus and layers not in (0, "auto") and not options.capped:
-            raise OptionError(f"gpu_layers: {layers}, and there is no GPU among the devices")
+            names = ", ".join(device.id for device in self._listed)
+            raise OptionError(
+                f"gpu_layers: {layers}, and there is no GPU among the devices: {names}; name one, "
+                "or use 0 or 'auto'"
+            )
         self._check_bus()
         if shares and isinstance(layers, int) and self._shares_of_host():
             raise OptionError(

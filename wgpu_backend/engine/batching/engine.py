@@ -10,7 +10,7 @@ from itertools import count
 from typing import Literal, TypeVar, Unpack
 
 from wgpu_backend.engine.answers import Messages
-from wgpu_backend.engine.arguments import conversation, describe, within
+from wgpu_backend.engine.arguments import conversation, within
 from wgpu_backend.engine.batching.completion import Ticket
 from wgpu_backend.engine.batching.core import Core
 from wgpu_backend.engine.batching.draft_model import DraftModel, require_cuttable
@@ -24,7 +24,7 @@ from wgpu_backend.engine.media import PART_KINDS, Illustrations, place_in_chat
 from wgpu_backend.engine.runner import CHUNK
 from wgpu_backend.engine.sessions import MOST_SESSIONS as MOST_SLOTS
 from wgpu_backend.engine.step_sampler import MOST_AHEAD
-from wgpu_backend.errors import OptionError, Unclosed
+from wgpu_backend.errors import OptionError, Unclosed, describe
 from wgpu_backend.nn.kvcache.saving import Saved
 
 Item = TypeVar("Item")
