@@ -240,7 +240,7 @@ def test_setting_what_is_set_keeps_the_cache(model, files):
 
 
 def test_a_stream_under_way_keeps_its_model(model, files):
-    stream = model.tokens(TOKENS, num_predict=4)
+    stream = model.tokens(TOKENS, wb.SamplingOptions(temperature=0), num_predict=4)
     next(stream)
     for change in (model.set_adapters, model.set_control_vectors):
         with pytest.raises(wb.BackendError, match="1 of 1 sessions have a running stream"):
