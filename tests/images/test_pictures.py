@@ -273,3 +273,29 @@ def test_masks_that_are_clear_where_to_paint(rng):
     made = pictures.load_clear_mask(encoded(image, "PNG"))
     np.testing.assert_array_equal(made, 255 - np.asarray(image)[:, :, 3])
     assert pictures.load_clear_mask(encoded(image.convert("RGB"), "PNG")) is None
+
+
+@pytest.mark.parametrize("count", [10, 1200])
+def test_a_jpeg_of_many_scans_is_refused_before_it_is_decoded(count):
+    """Each takes a few bytes and a decoder's pass over all pixels."""
+    data = encoded(Image.new("RGB", (1000, 1000), "#d82323"), "JPEG", progressive=True)
+    place = data.rindex(b"\xff\xda")
+    data = data[:-2] + data[place:-2] * count + data[-2:]
+    if count == 10:
+        assert pictures.load_picture(data).getpixel((500, 500))[0] > 200
+        return
+    with pytest.raises(OptionError, match="1210 scans of 1000 x 1000 pixels, at most 1073741824"):
+        pictures.load_picture(data)
+
+
+@pytest.mark.parametrize("size", [(70_000, 1), (1, 70_000)])
+def test_sides_of_pictures_have_a_limit(size):
+    with pytest.raises(OptionError, match=f"{size[0]} x {size[1]} pixels, needs sides of at most"):
+        pictures.load_picture(encoded(Image.new("L", size), "PNG"))
+
+
+def test_damage_is_not_printed_by_libtiff(rng, capfd):
+    data = encoded(noise(rng, 96, 96), "TIFF", compression="tiff_lzw")
+    with pytest.raises(OptionError, match="damaged image"):
+        pictures.load_picture(data[:40] + bytes(500) + data[540:])
+    assert capfd.readouterr().err == ""

@@ -56,6 +56,12 @@ def saved(form, image=None, **more):
     return file.getvalue()
 
 
+def scans(count):
+    """A progressive JPEG, whose last scan is repeated."""
+    data = saved("JPEG", Image.new("RGB", (800, 800)), progressive=True)
+    return data[:-2] + data[data.rindex(b"\xff\xda") : -2] * count + data[-2:]
+
+
 def wav(seconds=1.0, rate=16_000):
     file = io.BytesIO()
     samples = np.random.default_rng(1).integers(-3000, 3000, round(seconds * rate))
@@ -96,6 +102,8 @@ BAD = {
     "no-data": (png(96, 96), "damaged image"),
     "corrupt": (damaged(saved("PNG", Image.effect_noise((96, 96), 90))), "damaged image"),
     "text": (b"<svg/>", "not an image, needs PNG, JPEG"),
+    "thin": (saved("PNG", Image.new("L", (65_000, 1))), "a ratio of sides of at most 29127"),
+    "scans": (scans(3000), "3010 scans of 800 x 800 pixels, at most"),
     "program": (b"%!PS-Adobe-3.0 EPSF-3.0\n", "not an image"),
 }
 

@@ -19,12 +19,9 @@ wgpu-native.
 
 from __future__ import annotations
 
-import os
 import re
-import sys
-import tempfile
-from collections.abc import Callable, Generator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from functools import cache
 from importlib.util import find_spec
 from typing import Any
@@ -32,6 +29,7 @@ from typing import Any
 from wgpu_backend.device.faults import divert_logs
 from wgpu_backend.device.native import BufferMapping, Native
 from wgpu_backend.device.wgsl.loop_counters import COUNTS
+from wgpu_backend.files.native_messages import discard_messages
 from wgpu_backend.graph.capabilities import MatrixUnit
 
 NAME = "dawn"
@@ -92,31 +90,8 @@ def _load() -> Any:
 def adapters() -> list[Any]:
     """Return Dawn's adapters."""
     module = _load()
-    with _without_chatter():
+    with discard_messages(_CHATTER):
         return list(module.gpu.enumerate_adapters_sync())
-
-
-@contextmanager
-def _without_chatter() -> Generator[None]:
-    """Suppress the library's messages about unused limits; print everything else."""
-    if sys.stderr is not None:
-        sys.stderr.flush()
-    try:
-        kept = os.dup(2)
-    # A process without standard error, such as pythonw.
-    except OSError:
-        yield
-        return
-    with tempfile.TemporaryFile() as printed:
-        os.dup2(printed.fileno(), 2)
-        try:
-            yield
-        finally:
-            os.dup2(kept, 2)
-            os.close(kept)
-            printed.seek(0)
-            if rest := _CHATTER.sub(b"", printed.read()):
-                os.write(2, rest)
 
 
 def features(adapter: Any) -> list[str]:

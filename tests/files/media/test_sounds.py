@@ -113,6 +113,8 @@ WHOLE = wav(tone(16_000, 0.1, 440))
         (WHOLE[:40], r"ends before its samples"),
         (WHOLE[:-10], "truncated WAV: 3190 bytes of samples, its header declares 3200"),
         (riff((b"data", b"\0\0")), "samples come before their format"),
+        (riff(*[(b"junk", b"")] * 10_001), "10000 chunks, none of them its samples"),
+        (wav(np.array([0, 1e300]), "<f8"), "sample 1 is inf, needs finite"),
         (riff((b"fmt ", b"\1\0"), (b"data", b"\0\0")), "2 bytes, needs 16"),
         (wav(np.zeros(0)), "0 samples, needs at least 1"),
         (wav(np.zeros(4), rate=20), "20 samples per second, needs 1000 to 768000"),
@@ -239,6 +241,15 @@ def test_damage_in_other_formats(kind: str):
         assert sound is None or (kind != "FLAC" and sound.seconds < 2.1)
     with pytest.raises(MediaError, match=r"2\.\d seconds, needs at most 1"):
         read_sound(data, max_seconds=1)
+
+
+@pytest.mark.parametrize("start", [4, 400])
+def test_damage_is_not_printed_by_the_mpeg_decoder(start: int, capfd: pytest.CaptureFixture[str]):
+    data = write("MP3", tone(16_000, 2, 440), 16_000)
+    with pytest.raises(MediaError, match="damaged MP3: no frames of sound"):
+        read_sound(data[:start] + bytes(4096))
+    sys.stderr.write("another line\n")
+    assert capfd.readouterr().err == "another line\n"
 
 
 def test_without_soundfile(monkeypatch):

@@ -139,6 +139,17 @@ def test_very_uneven_pictures_are_refused(function):
         function((2, 900), 1, 1, 10**9)
 
 
+@pytest.mark.parametrize("size", [(1, 7000), (7000, 1), (3, 1000)])
+def test_a_shorter_side_is_not_scaled_to_gigabytes(size):
+    """A picture of few bytes may be 65,536 times as long as wide."""
+    height, width = processing.fit_shortest(size, 96)
+    assert (min(height, width), max(height, width)) == (96, 96 * max(size) // min(size))
+    long = tuple(side * 12 if side == max(size) else side for side in size)
+    if size[0] * size[1] == 7000:
+        with pytest.raises(OptionError, match="needs a ratio of sides of at most 7281; crop it"):
+            processing.fit_shortest(long, 96)
+
+
 def test_pixtral_refuses_a_picture_whose_reduced_side_has_no_pixel():
     assert processing.fit_patches((448 * 3, 3), 448, 14) == (448, 14)
     with pytest.raises(OptionError, match=r"picture: 3 x 1345 pixels.* at most 448"):

@@ -8,11 +8,13 @@ from __future__ import annotations
 import io
 import math
 import os
+import re
 import warnings
 from collections.abc import Sequence
+from contextlib import nullcontext
 from functools import cached_property
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, BinaryIO, cast
 
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
@@ -20,19 +22,27 @@ from numpy.typing import DTypeLike, NDArray
 from PIL import Image, ImageCms, ImageOps
 
 from wgpu_backend.errors import MediaError
+from wgpu_backend.files.native_messages import discard_messages
 
 Source = str | os.PathLike[str] | bytes | Image.Image | NDArray[Any]
 _FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF")
 MAX_PIXELS = 1 << 26
 """The most pixels of an image: in RGB they take 200 MB."""
+MAX_SIDE = 1 << 16
+"""The longest side of an image, in pixels; filters of longer ones take gigabytes."""
 MAX_FRAMES = 768
 """The most frames of a video: as many as Qwen's processors sample."""
 MAX_FRAME_PIXELS = 1 << 28
 """The most pixels of a video: in RGB they take 800 MB."""
 MAX_DECODED_PIXELS = 1 << 30
-"""The most pixels of an animation's frames, sampled or not: they take some ten seconds."""
+"""The most pixels of an animation's frames, or of a JPEG's scans, sampled or not.
+
+They take some ten seconds.
+"""
 _ANIMATIONS = ("GIF", "WEBP", "PNG")
 _SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".tif", ".tiff")
+# libtiff prints the file or the function and a sentence about damage that Pillow reports.
+_CHATTER = re.compile(rb"^[\w.]+: [^\n]*\.\n", re.MULTILINE)
 # Milliseconds.
 _NO_DURATION = 100.0
 _WHITE = (255, 255, 255)
@@ -269,18 +279,21 @@ def _upright(source: Source) -> Image.Image:
         raise MediaError(f"picture {os.fspath(source)[:80]!r}: {error}") from None
 
 
-def _decode(name: str, file: Any) -> Image.Image:  # noqa: ANN401  a file, or bytes as one
+def _decode(name: str, file: BinaryIO) -> Image.Image:
     try:
         with warnings.catch_warnings():
-            # Pillow warns about large images; the size is checked below.
+            # Pillow warns about large images, whose size is checked below, and about damaged tags.
             warnings.simplefilter("ignore")
             # Only these formats: Pillow starts a program for some others, such as EPS.
             image = Image.open(file, formats=_FORMATS)
-        _require_size(name, image.size)
-        image.load()
-        # In place, since an upright image would be copied.
-        ImageOps.exif_transpose(image, in_place=True)
-        return image
+            _require_size(name, image.size)
+            if image.format in ("JPEG", "MPO"):
+                _require_scans(name, file, image.size)
+            with discard_messages(_CHATTER) if image.format == "TIFF" else nullcontext():
+                image.load()
+            # In place, since an upright image would be copied.
+            ImageOps.exif_transpose(image, in_place=True)
+            return image
     except MediaError:
         raise
     except Image.UnidentifiedImageError:
@@ -296,6 +309,25 @@ def _require_size(name: str, size: tuple[int, int]) -> None:
     width, height = size
     if not 0 < width * height <= MAX_PIXELS:
         raise MediaError(f"{name}: {width} x {height} pixels, needs 1 to {MAX_PIXELS}")
+    if max(size) > MAX_SIDE:
+        raise MediaError(f"{name}: {width} x {height} pixels, needs sides of at most {MAX_SIDE}")
+
+
+def _require_scans(name: str, file: BinaryIO, size: tuple[int, int]) -> None:
+    """Raise if a JPEG has many scans, each of which takes time for all pixels but few bytes.
+
+    Published files have ten. A thumbnail in the file counts, too.
+    """
+    place = file.tell()
+    file.seek(0)
+    # Compressed data has a zero after each byte of ones, so this is a marker (ITU T.81, B.1.1.5).
+    scans = file.read().count(b"\xff\xda")
+    file.seek(place)
+    if scans * size[0] * size[1] > MAX_DECODED_PIXELS:
+        raise MediaError(
+            f"{name}: {scans} scans of {size[0]} x {size[1]} pixels, at most {MAX_DECODED_PIXELS} "
+            "pixels are decoded; save it again"
+        )
 
 
 def _from_array(values: NDArray[Any]) -> Image.Image:

@@ -10,8 +10,10 @@ from __future__ import annotations
 import io
 import math
 import os
+import re
 import struct
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -21,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wgpu_backend.errors import MediaError
+from wgpu_backend.files.native_messages import discard_messages
 
 F32s = NDArray[np.float32]
 Source = str | os.PathLike[str] | bytes | NDArray[Any]
@@ -156,6 +159,8 @@ def _sniff(head: bytes) -> str | None:
 # WAV.
 
 _PCM, _FLOAT, _EXTENSIBLE = 1, 3, 0xFFFE
+# A chunk takes eight bytes, so that a file may have millions.
+_MOST_CHUNKS = 10_000
 # Programs that write to a pipe do not know the length, and write one of these.
 _UNKNOWN_LENGTHS = (0, 0x7FFFFFFF, 0x7FFFFF00, 0xFFFFFFFF, 0xFFFFFF00)
 
@@ -183,7 +188,7 @@ class _WaveHeader:
         """Read the chunks of a file of `nbytes` up to its samples."""
         form: bytes | None = None
         at, wide = 12, None
-        while True:
+        for _ in range(_MOST_CHUNKS):
             file.seek(at)
             head = file.read(8)
             if len(head) < 8:
@@ -201,6 +206,7 @@ class _WaveHeader:
                 return cls._make(name, form, at + 8, size, nbytes)
             # Chunks begin at even places.
             at += 8 + size + size % 2
+        raise MediaError(f"{name}: damaged WAV: {_MOST_CHUNKS} chunks, none of them its samples")
 
     @classmethod
     def _make(cls, name: str, form: bytes, start: int, size: int, nbytes: int) -> _WaveHeader:
@@ -241,7 +247,9 @@ def _read_wave(name: str, file: BinaryIO, wave: _WaveHeader, max_seconds: float)
     for at in range(0, frames, _BLOCK):
         data = file.read(min(_BLOCK, frames - at) * frame)
         block = _decode(data, encoding).reshape(-1, wave.channels)
-        samples[at : at + len(block)] = block.mean(1)
+        # What f32 cannot hold becomes infinite, and is reported below.
+        with np.errstate(over="ignore"):
+            samples[at : at + len(block)] = block.mean(1)
     return Sound(_require_finite(name, samples), wave.rate)
 
 
@@ -262,6 +270,9 @@ def _decode(data: bytes, encoding: str) -> NDArray[np.floating[Any]]:
 
 
 # Other formats, by soundfile.
+
+# libmpg123 prints about each damaged frame.
+_CHATTER = re.compile(rb"(Note|Warning): [^\n]*\n|\n?\[[^\]\n]*libmpg123[^\n]*\n")
 
 
 class _SoundFile(Protocol):
@@ -286,8 +297,19 @@ def _read_with_library(name: str, file: BinaryIO, kind: str, max_seconds: float)
             f"{name}: {kind if kind != 'WAV' else 'compressed WAV'} needs the package soundfile "
             f"({error}): `pip install '.[audio]'` in the checkout, or convert the file to WAV"
         ) from None
-    damaged: type[Exception] = library.LibsndfileError
     file.seek(0)
+    with discard_messages(_CHATTER) if kind == "MP3" else nullcontext():
+        return _decode_with_library(name, file, kind, max_seconds, library)
+
+
+def _decode_with_library(
+    name: str,
+    file: BinaryIO,
+    kind: str,
+    max_seconds: float,
+    library: Any,  # noqa: ANN401  a module
+) -> Sound:
+    damaged: type[Exception] = library.LibsndfileError
     try:
         opened = cast("_SoundFile", library.SoundFile(file))
     except (damaged, RuntimeError, TypeError) as error:
@@ -314,7 +336,10 @@ def _read_with_library(name: str, file: BinaryIO, kind: str, max_seconds: float)
 def _damage(name: str, kind: str, error: Exception) -> MediaError:
     """Return an error for a file that the library cannot read."""
     # The library's message begins with the file object.
-    return MediaError(f"{name}: damaged {kind}: {str(error).rpartition('>: ')[2][:120]}")
+    why = str(error).rpartition(">: ")[2][:120]
+    # Its MPEG decoder reports samples that it cannot find as a file that it cannot find.
+    why = "no frames of sound" if "regular file" in why else why
+    return MediaError(f"{name}: damaged {kind}: {why}")
 
 
 def _blocks(opened: _SoundFile, max_seconds: float) -> Iterator[F32s]:
@@ -378,7 +403,8 @@ def _from_array(values: NDArray[Any]) -> F32s:
     if values.dtype.kind == "i":
         values = values / 2.0 ** (8 * values.itemsize - 1)
     mono = values.mean(1) if values.ndim == 2 else values
-    return _require_finite("sound", mono.astype(np.float32))
+    with np.errstate(over="ignore"):
+        return _require_finite("sound", mono.astype(np.float32))
 
 
 # Resampling.

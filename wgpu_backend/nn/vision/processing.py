@@ -21,7 +21,7 @@ from PIL import Image
 
 from wgpu_backend.errors import OptionError
 from wgpu_backend.files.gguf.config import Config
-from wgpu_backend.files.media.pictures import Picture
+from wgpu_backend.files.media.pictures import MAX_PIXELS, Picture
 
 Bytes = NDArray[np.uint8]
 F32s = NDArray[np.float32]
@@ -282,8 +282,20 @@ def list_places(rows: int, columns: int, square: int) -> NDArray[np.int32]:
 
 
 def fit_shortest(size: Size, edge: int) -> Size:
-    """Return `size` scaled so that its shorter side is `edge`, as CLIP does."""
+    """Return `size` scaled so that its shorter side is `edge`, as CLIP does.
+
+    Raises
+    ------
+    OptionError
+        The result has more than `MAX_PIXELS`.
+    """
     height, width = size
+    longest = MAX_PIXELS // edge
+    if edge * max(size) / min(size) >= longest + 1:
+        raise OptionError(
+            f"picture: {width} x {height} pixels, this model needs a ratio of sides of at most "
+            f"{longest // edge}; crop it"
+        )
     if width <= height:
         return int(edge * height / width), edge
     return edge, int(edge * width / height)
