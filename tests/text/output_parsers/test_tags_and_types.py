@@ -101,6 +101,18 @@ FORMS = [
         '"true">a</｜DSML｜parameter>\n</｜DSML｜invoke>\n</｜DSML｜tool_calls>',
     ),
     (
+        "gcml",
+        "<|role_sep|> <｜GCML｜invoke",
+        '<｜GCML｜tool_calls>\n<｜GCML｜invoke name="w">\n<｜GCML｜parameter name="x" string='
+        '"true">a</｜GCML｜parameter>\n</｜GCML｜invoke>\n</｜GCML｜tool_calls>',
+    ),
+    (
+        "mirothinker",
+        "<use_mcp_tool> <tool_call>",
+        "<use_mcp_tool>\n<server_name>tools</server_name>\n<tool_name>w</tool_name>\n<arguments>\n"
+        f"{A}\n</arguments>\n</use_mcp_tool>",
+    ),
+    (
         "muse",
         "<atem:function_calls>",
         ' to=w<|message|><atem:function_calls>\n<atem:invoke name="w">\n<atem:parameter name="x">a'
@@ -562,3 +574,82 @@ def test_a_call_of_mistral_is_given_when_the_next_one_begins():
     calls = [[part for part in parts if isinstance(part, ToolCall)] for parts in given]
     assert calls[1] == [ToolCall("w", {"x": "b"})]
     assert len(calls[0] + calls[1] + calls[2]) == 3
+
+
+QWEN_CALL = "<tool_call>\n<function=w>\n<parameter=x>\na\n</parameter>\n</function>\n</tool_call>"
+CALLED = (ToolCall("w", {"x": "a"}),)
+
+
+@pytest.mark.parametrize("name", [n for n in WRITERS if n not in ("Mistral", "gpt-oss")])
+def test_a_call_that_ends_an_answer_ends_its_reasoning(rng, name):
+    # As in Ollama and vLLM: Qwen 3.5 and others forget the tag before a call.
+    template, write = WRITERS[name]
+    text = f"I look.\n{write('w', x='a </think> b')}"
+    for answer in (text, f"{text}\n{write('g', y='b')}", f"{text}\n</think>\n"):
+        found = parsed(template + "<think>", [answer], prompt="<think>\n")
+        assert (found.content, found.thinking) == ("", "I look.")
+        assert found.tool_calls[0] == ToolCall("w", {"x": "a </think> b"})
+        assert len(found.tool_calls) == 1 + ("b" in answer.split("</think> b")[1])
+        assert parsed(template + "<think>", answer, prompt="<think>\n") == found
+
+
+@pytest.mark.parametrize(
+    ("text", "thought"),
+    [
+        (f"I could say {QWEN_CALL} here.</think>done", f"I could say {QWEN_CALL} here."),
+        (
+            "<tool_call> or <tool_call> is a tag.</think>done",
+            "<tool_call> or <tool_call> is a tag.",
+        ),
+        (QWEN_CALL.replace("=w", "=nobody") + "</think>done", QWEN_CALL.replace("=w", "=nobody")),
+    ],
+)
+def test_a_call_that_reasoning_goes_on_after_is_part_of_it(text, thought):
+    for pieces in ([text], text):
+        found = parsed("<tool_call><think>", pieces, prompt="<think>\n")
+        assert found == Whole("done", thought, ())
+
+
+def test_a_call_in_reasoning_that_is_cut_is_not_made():
+    for pieces in ([QWEN_CALL[:-40]], QWEN_CALL[:-40]):
+        found = parsed("<tool_call><think>", pieces, prompt="<think>\n", cut_off=True)
+        assert found.tool_calls == ()
+        assert found.content == ""
+
+
+def test_a_repeated_tag_of_reasoning_is_dropped():
+    assert parsed("<think>", "<think>\nplan</think>so", prompt="<think>\n") == Whole(
+        "so", "plan", ()
+    )
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        QWEN_CALL.replace("</parameter>\n", "</parameter>\n</parameter>\n"),
+        QWEN_CALL.replace("</function>\n", "</function>\n</function>\n"),
+        QWEN_CALL + "\n</tool_call>",
+        QWEN_CALL.removeprefix("<tool_call>\n"),
+        QWEN_CALL.replace("=w>", '="w">').replace("=x>", '="x">'),
+        f"<tool_call>\n```json\n{CALL}\n```\n</tool_call>",
+        f"{CALL}\n</tool_call>",
+        f"<tools>\n{CALL}\n</tools>",
+        f"<function_call>{CALL}</function_call>",
+        f"<json>\n{CALL}\n</json>",
+    ],
+)
+def test_tags_that_models_repeat_or_confuse_are_not_part_of_the_answer(text):
+    assert at_every_place("<tool_call>", text) == Whole("", "", CALLED)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '<json>{"name": "nobody", "arguments": {}}</json> so',
+        f"<xml>{CALL} and text</xml>",
+        '<json>\n{"a": [1]}\n</json>',
+        "<tool>hammer</tool>",
+    ],
+)
+def test_an_answer_in_tags_of_its_own_stays_text(text):
+    assert at_every_place("<tool_call>", text) == Whole(text, "", ())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from wgpu_backend.errors import OptionError
-from wgpu_backend.text.output_parsers.calls import OfferedTools, Tools, parse_calls
+from wgpu_backend.text.output_parsers.calls import OfferedTools, Tools, make_calls, parse_calls
 from wgpu_backend.text.output_parsers.formats import HERMES as HERMES_FORM
 from wgpu_backend.text.output_parsers.formats import (
     CallForm,
@@ -25,6 +25,7 @@ from wgpu_backend.text.output_parsers.readers import (
     match_arguments,
     python_reader,
     read_arguments,
+    read_json,
     section_reader,
     skip_closing,
     skip_to_json,
@@ -110,14 +111,69 @@ HERMES = Span(
     "<tool_call>",
     read=tool_call_reader(glm_tagging(), _functions(_END), "<tool_sep>"),
     inner=(*_functions(_END).inner, *glm_tagging().inner, _END),
+    strays=(_END, "</function>", "</parameter>"),
 )
 FUNCTION = Span("<function=", read=function_reader(_functions(), fallback=(_END,)))
 CALLS = Span("<tool_calls>", read=sections_reader(), inner=(_ALL_END, "<tool_sep>"))
 
 
+def _wrapped(name: str) -> Span:
+    """Return a span of JSON in tags that a small model takes for the right ones.
+
+    They may be part of an answer as well, so that only calls of offered functions count.
+    """
+    opening, closing = f"<{name}>", f"</{name}>"
+
+    def read(body: Body) -> Reader[None]:
+        text, found = body.text, list[ToolCall]()
+        yield from skip_to_json(text)
+        while (yield from text.skip_spaces()) in ("{", "["):
+            found += make_calls((yield from read_json(text)))
+            if any(call.name not in body.offered for call in found):
+                raise ValueError("the text is not a tool call")
+        yield from text.take("```")
+        yield from text.skip_spaces()
+        yield from text.expect(closing)
+        body.give(found)
+
+    return Span(opening, read=SpanReader(read), strays=(closing,))
+
+
 def _list(template: str) -> CallForm:
     del template
     return CallForm((CALLS.opening,), (_ALL_END,), listed=True)
+
+
+# MiroThinker: ``<use_mcp_tool>`` with a server, which is not the caller's concern, a name and JSON.
+
+_MCP_END = "</use_mcp_tool>"
+_MCP_TAGS = ("<server_name>", "<tool_name>", "<arguments>")
+
+
+def _read_mcp(body: Body) -> Reader[None]:
+    text, (server, tool, arguments) = body.text, _MCP_TAGS
+    while True:
+        yield from text.skip_spaces()
+        tag = yield from text.take(server, tool, _MCP_END)
+        if tag == server:
+            yield from text.read_until("</server_name>")
+            yield from text.skip_spaces()
+            yield from text.expect(tool)
+        elif tag != tool:
+            break
+        name = yield from text.read_until("</tool_name>")
+        yield from text.skip_spaces()
+        yield from text.expect(arguments)
+        body.give([(yield from read_arguments(text, name))])
+        yield from skip_closing(body, "</arguments>")
+    if not body.given:
+        raise FormatMismatch("the text is not a tool call")
+
+
+def _mcp_form(template: str) -> CallForm:
+    del template
+    before = "<use_mcp_tool>\n<server_name>tools</server_name>\n<tool_name>{name}</tool_name>\n"
+    return CallForm((before + "<arguments>\n",), (f"\n</arguments>\n{_MCP_END}",), name_key="")
 
 
 def _qwen_form(template: str) -> CallForm:
@@ -173,7 +229,20 @@ SEED = Format(
     form=_seed,
 )
 GLM = Format("glm", ("<arg_key>",), (HERMES,), form=_glm)
-QWEN = Format("qwen", ("<tool_call>", "<tool_calls>"), (HERMES, CALLS, FUNCTION), form=_qwen_form)
+QWEN = Format(
+    "qwen",
+    ("<tool_call>", "<tool_calls>"),
+    (HERMES, CALLS, FUNCTION, *map(_wrapped, ("function_call", "tools", "tool", "json", "xml"))),
+    form=_qwen_form,
+)
+
+
+MIRO = Format(
+    "mirothinker",
+    ("<use_mcp_tool>",),
+    (Span("<use_mcp_tool>", read=SpanReader(_read_mcp), inner=(_MCP_END, *_MCP_TAGS)), HERMES),
+    form=_mcp_form,
+)
 
 
 # Formats of further model families: a few tags around calls that other formats have as well.
@@ -317,8 +386,10 @@ def _deepseek_form(template: str) -> CallForm:
     return CallForm(before, ("\n```", _CALL_END, _CALLS_END), name_key="")
 
 
-def _dsml_span(name: str) -> Span:
+def _invoke_span(mark: str, name: str) -> Span:
     """Return the span of DeepSeek V3.2, or of V4, whose tag has ``tool_calls`` in it.
+
+    GigaChat 3.5 has another mark in its tags.
 
     ::
 
@@ -328,17 +399,17 @@ def _dsml_span(name: str) -> Span:
         </｜DSML｜invoke>
         </｜DSML｜function_calls>
     """
-    end = f"</｜DSML｜{name}>"
+    end = f"</{mark}{name}>"
     tagging = Tagging(
-        '<｜DSML｜invoke name="',
+        f'<{mark}invoke name="',
         '">',
-        '<｜DSML｜parameter name="',
+        f'<{mark}parameter name="',
         '">',
-        "</｜DSML｜parameter>",
-        "</｜DSML｜invoke>",
+        f"</{mark}parameter>",
+        f"</{mark}invoke>",
         (end,),
     )
-    return Span(f"<｜DSML｜{name}>", read=tagged_reader(tagging), inner=("｜DSML｜", end))
+    return Span(f"<{mark}{name}>", read=tagged_reader(tagging), inner=(mark, end))
 
 
 DEEPSEEK = Format(
@@ -355,23 +426,27 @@ DEEPSEEK = Format(
 )
 
 
-def _dsml_form(template: str) -> CallForm:
-    """Return the form of DeepSeek V3.2 or V4, with ``｜DSML｜`` apart: it is a control token."""
+def _invoke_form(template: str) -> CallForm:
+    """Return the form of DeepSeek V3.2 and later; its mark is apart, as a control token."""
+    mark = next(each for each in _MARKS if each in template)
     block = "function_calls" if "function_calls>" in template else "tool_calls"
     return CallForm(
-        ("<", _DSML, f"{block}>\n", "<", _DSML, 'invoke name="{name}">\n'),
-        ("</", _DSML, "invoke>\n", "</", _DSML, f"{block}>"),
-        argument=("<", _DSML, 'parameter name="{key}" string="{text}">'),
-        argument_end=("</", _DSML, "parameter>\n"),
+        ("<", mark, f"{block}>\n", "<", mark, 'invoke name="{name}">\n'),
+        ("</", mark, "invoke>\n", "</", mark, f"{block}>"),
+        argument=("<", mark, 'parameter name="{key}" string="{text}">'),
+        argument_end=("</", mark, "parameter>\n"),
     )
 
 
-_DSML = "｜DSML｜"
+_MARKS = ("｜DSML｜", "｜GCML｜")
 DSML = Format(
     "dsml",
-    (_DSML,),
-    (_dsml_span("function_calls"), _dsml_span("tool_calls"), HERMES),
-    form=_dsml_form,
+    _MARKS[:1],
+    (*(_invoke_span(_MARKS[0], name) for name in ("function_calls", "tool_calls")), HERMES),
+    form=_invoke_form,
+)
+GCML = Format(
+    "gcml", _MARKS[1:], (_invoke_span(_MARKS[1], "tool_calls"), HERMES), form=_invoke_form
 )
 
 
@@ -661,8 +736,8 @@ FAMILIES = (
 
 # The first one whose mark is in the template wins: GLM's templates contain Qwen's tag as well.
 FORMATS = (
-    HARMONY, DEEPSEEK, DSML, MISTRAL, COMMAND_R, *FAMILIES, SEED, APRIEL, GLM, QWEN, LLAMA, GEMMA,
-    JSON,
+    HARMONY, DEEPSEEK, DSML, GCML, MISTRAL, COMMAND_R, *FAMILIES, MIRO, SEED, APRIEL, GLM, QWEN,
+    LLAMA, GEMMA, JSON,
 )  # fmt: skip
 
 

@@ -102,7 +102,9 @@ class Span:
     inner : tuple of str
         Tags that `read` looks for.
     interrupts : bool
-        Whether it ends reasoning whose closing tag the model omits.
+        Whether it ends reasoning whose closing tag the model omits, also if text follows it.
+    strays : tuple of str
+        Closing tags that models repeat after a call; they are dropped there.
     """
 
     opening: str
@@ -111,6 +113,7 @@ class Span:
     unwrapped: bool = False
     inner: tuple[str, ...] = ()
     interrupts: bool = False
+    strays: tuple[str, ...] = ()
 
     @property
     def tags(self) -> tuple[str, ...]:
@@ -189,6 +192,11 @@ class Trimmed:
         self._spaces = text[len(ready) :]
         self._begun = self._begun or bool(ready)
         return [self._kind(ready)] if ready else []
+
+    @property
+    def begun(self) -> bool:
+        """Return whether there was text other than white space, or the start counts as such."""
+        return self._begun
 
     def restart(self) -> None:
         """Start a new text: drop held spaces, and skip those at its start."""
@@ -275,8 +283,10 @@ class SpanParser(OutputParser):
         for span in spans:
             self._spans.setdefault(span.opening, span)
         self._offered = OfferedTools(tools)
-        self._openings = Tags(self._spans)
+        self._strays = frozenset(t for s in self._spans.values() for t in s.strays)
+        self._openings = Tags((*self._spans, *self._strays))
         self._interrupting = tuple(s.opening for s in self._spans.values() if s.interrupts)
+        self._calls = tuple(s for s in self._spans.values() if s.read and not s.interrupts)
         self._closings: dict[str, Tags] = {}
         self._content = Trimmed(Content, begun=True)
         self._retries = 0
@@ -308,9 +318,9 @@ class SpanParser(OutputParser):
             span = self._spans[opening]
             if span.read is None:
                 fresh = yield from self._stream(span)
-            elif self._match_calls(span.read):
-                fresh = True
-            else:
+                continue
+            fresh = self._match_calls(span.read)
+            if not fresh:
                 fresh = yield from self._read_calls(opening, span.read.read)
 
     def _may_begin(self) -> bool:
@@ -327,13 +337,60 @@ class SpanParser(OutputParser):
             end, tag = self._openings.next(self._text)
             if end > self._text.at:
                 self._give(self._content, end)
-            self._text.at += len(tag)
-            if tag:
+            if tag in self._spans:
+                self._text.at += len(tag)
                 return tag
+            if tag:
+                self._pass_stray(tag)
+                continue
             if self._text.ended:
                 self._parts += self._content.rest()
                 return ""
             yield ""
+
+    def _pass_stray(self, tag: str) -> None:
+        """Drop a closing tag directly after a call or reasoning; elsewhere it is text."""
+        if self._content.begun:
+            self._give(self._content, self._text.at + len(tag))
+        else:
+            self._text.at += len(tag)
+
+    def _within(self, span: Span) -> Sequence[str]:
+        """Return the tags that are looked for in a span, besides those that close it."""
+        if span.unwrapped:
+            return ()
+        return (*self._interrupting, *(each.opening for each in self._calls))
+
+    def _read_last_calls(self, span: Span) -> Reader[bool]:
+        """Read calls in reasoning that are the end of the answer; return whether they are.
+
+        Models forget the closing tag before a call. A call that is followed by text is one that the
+        model only thinks of.
+        """
+        text, fed, calls = self._text, 0, list[ToolCall]()
+        self._retries += 1
+        if self._retries > _RETRIES:
+            return False
+        inner = SpanParser((*self._calls, *map(Span, span.closings)))
+        inner._offered = self._offered
+        while True:
+            source, ended = text.text[text.at :], text.ended
+            parts = inner.push(source[fed:])
+            fed = len(source)
+            parts += inner.finish(cut=self._cut) if ended else []
+            for part in parts:
+                if isinstance(part, ToolCall):
+                    calls.append(part)
+                elif part.text.strip():
+                    return False
+            if ended or any(call.name not in self._offered for call in calls):
+                break
+            yield ""
+        if not calls or not ended:
+            return False
+        self._parts += calls
+        text.at = len(text.text)
+        return True
 
     def _give(self, into: Trimmed, end: int) -> None:
         self._parts += into.push(self._text.text[self._text.at : end])
@@ -346,21 +403,35 @@ class SpanParser(OutputParser):
         into = self._content if span.unwrapped else Trimmed(Thinking)
         tags = self._closings.get(span.opening)
         if tags is None:
-            others = () if span.unwrapped else self._interrupting
-            tags = self._closings.setdefault(span.opening, Tags((*span.closings, *others)))
-        while True:
-            end, tag = tags.next(self._text)
-            self._give(into, end)
-            if tag:
-                break
-            if self._text.ended:
-                return False
-            yield ""
+            tags = self._closings[span.opening] = Tags((*span.closings, *self._within(span)))
+        if not span.unwrapped:
+            # Some models repeat the tag that the prompt ends with.
+            yield from self._text.skip_spaces()
+            yield from self._text.take(span.opening)
+        tag = yield from self._stream_into(into, tags, span)
+        if tag is None:
+            return False
         if tag in span.closings:
             self._text.at += len(tag)
         if not span.unwrapped:
             self._content.restart()
         return not span.unwrapped
+
+    def _stream_into(self, into: Trimmed, tags: Tags, span: Span) -> Reader[str | None]:
+        """Emit text up to a tag that ends the span, "" for calls at the end; None at the end."""
+        while True:
+            end, tag = tags.next(self._text)
+            self._give(into, end)
+            if tag in span.closings or tag in self._interrupting:
+                return tag
+            if tag:
+                if (yield from self._read_last_calls(span)):
+                    return ""
+                self._give(into, self._text.at + len(tag))
+            elif self._text.ended:
+                return None
+            else:
+                yield ""
 
     def _add_call(self, call: ToolCall) -> None:
         self._parts.append(call)
@@ -398,9 +469,11 @@ class SpanParser(OutputParser):
                 self._parts += found[0]
                 text.at = found[1]
                 again = self._openings.match_after_spaces(text)
-                if again is None or (following := spans[again[1]].read) is None:
+                if again is None or (following := spans.get(again[1])) is None:
                     break
-                reader, at = following, again.end()
+                if following.read is None:
+                    break
+                reader, at = following.read, again.end()
         except (ValueError, RecursionError):
             # `_read_calls` decides about it.
             pass
@@ -427,12 +500,11 @@ class SpanParser(OutputParser):
             return True
         text.rewind()
         if not self._cut:
-            self._reread_leniently("" if body.given else opening, read)
-        else:
-            text.at = len(text.text)
+            return self._reread_leniently("" if body.given else opening, read)
+        text.at = len(text.text)
         return False
 
-    def _reread_leniently(self, opening: str, read: Callable[[Body], Reader[None]]) -> None:
+    def _reread_leniently(self, opening: str, read: Callable[[Body], Reader[None]]) -> bool:
         """Read a span without an end as far as possible, or take its opening tag as text."""
         body, text = Body(self._text, self._offered, self._add_call), self._text
         body.lenient = True
@@ -442,12 +514,14 @@ class SpanParser(OutputParser):
             for _ in read(body):
                 raise AssertionError
             text.drop_mark()
+            return True
         except (ValueError, RecursionError):
             text.rewind()
             self._parts += self._content.push("" if body.given else opening)
             self._retries += 1
             if self._retries > _RETRIES:
                 self._give(self._content, len(text.text))
+            return False
 
 
 def _opens(span: Span, end: str) -> bool:

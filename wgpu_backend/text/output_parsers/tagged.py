@@ -32,9 +32,9 @@ from wgpu_backend.text.output_parsers.readers import (
 from wgpu_backend.text.output_parsers.spans import Body, Matched, SpanReader
 from wgpu_backend.text.output_parsers.values import convert
 
-_KEY = re.compile(r'([^"\n<>]+)"?\s*(?:(?:string|type)="(\w+)"?)?\s*')
-_SHORT_KEY = r'([^"\n<>]{1,256})"?\s*(?:(?:string|type)="(\w{1,32})"?)?\s*'
-_HEADER = re.compile(r'([^"\n<>{}]{1,256})"?[^\n<>]*')
+_KEY = re.compile(r'"?+([^"\n<>]+)"?\s*(?:(?:string|type)="(\w+)"?)?\s*')
+_SHORT_KEY = r'"?+([^"\n<>]{1,256})"?\s*(?:(?:string|type)="(\w{1,32})"?)?\s*'
+_HEADER = re.compile(r'"?+([^"\n<>{}]{1,256})"?[^\n<>]*')
 _GLM_NAME = re.compile(r"[\w.\-/:]*")
 # Times that a call is waited for, and characters of its last tags and the spaces between them.
 _MAX_WAITS = 8
@@ -125,6 +125,9 @@ class _Patterns(NamedTuple):
     opened: re.Pattern[str]
     followed: re.Pattern[str]
     arrival: Callable[[str], bool]
+    # The closing tag on a line of its own, and the tagging.
+    repeated: str
+    tagging: Tagging
 
 
 @lru_cache(maxsize=64)
@@ -152,6 +155,8 @@ def _compile_patterns(tagging: Tagging) -> _Patterns:
         re.compile(rf"\s*+{re.escape(tagging.call)}" if tagging.call else rf"\s*+{parameter}"),
         re.compile(followed),
         arrival(*last),
+        f"\n{tagging.closing}",
+        tagging,
     )
 
 
@@ -203,6 +208,8 @@ def _match_tagged_call(
     arguments, name = dict[str, object](), name.strip()
     while (found := _match_parameter(text, at, there)) is not None:
         key, told, value, at = found
+        if value.endswith(there.repeated):
+            value = _drop_repeated_tags(value, there)
         kinds = offered.kinds(name, key) if told is None else _TOLD.get(told, _ANY)
         arguments[key] = convert(value, kinds)
     end = there.end.match(text, at)
@@ -232,6 +239,8 @@ def read_tagged_call(body: Body, tagging: Tagging, name: str) -> Reader[None]:
             if tag != tagging.parameter:
                 break
             key, told, value = yield from _wait_parameter(body, tagging)
+        if value.endswith(there.repeated):
+            value = _drop_repeated_tags(value, there)
         kinds = body.offered.kinds(name, key) if told is None else _TOLD.get(told, _ANY)
         arguments[key] = convert(value, kinds)
     if not name:
@@ -323,6 +332,14 @@ def _finish_value(text: IncomingText, taken: list[str], after: int, *, lines: bo
     return value.removesuffix("\n") if lines else value
 
 
+def _drop_repeated_tags(value: str, there: _Patterns) -> str:
+    """Drop closing tags on lines of their own at the end, which models repeat at times."""
+    opened, closing = value.count(there.tagging.parameter), there.tagging.closing
+    while value.endswith(there.repeated) and opened < value.count(closing):
+        value = value.removesuffix(there.repeated)
+    return value
+
+
 @lru_cache(maxsize=64)
 def _any_tag(tagging: Tagging) -> re.Pattern[str]:
     ends = (tagging.closing, tagging.parameter, tagging.end, tagging.call, *tagging.closings)
@@ -390,7 +407,7 @@ def tool_call_reader(tagging: Tagging, functions: Tagging, *separators: str) -> 
             yield from text.fill(HEADER_CHARS)
             found = begun.match(text.text, text.at)
         mark = "" if found else (yield from text.skip_spaces())
-        if (found and found[1]) or mark in ("{", "["):
+        if (found and found[1]) or mark in ("{", "[", "`"):
             yield from of_json.read(body)
         elif found or (mark == "<" and (yield from text.peek_tag(functions.call))):
             yield from of_functions.read(body)
