@@ -92,6 +92,17 @@ def test_histories_are_taken_as_models_wrote_them(client):
     assert "assistant: No" in prompt(client, USER, said, USER)
     empty = {"role": "user", "content": [{"type": "text", "text": None}]}
     assert prompt(client, empty) == "user: "
+    # As vLLM takes them: parts of other APIs, without a type, or plain texts.
+    parts = [{"type": "input_text", "text": "a"}, {"text": "b"}, "c"]
+    assert prompt(client, {"role": "user", "content": parts}) == "user: a\nb\nc"
+    inner = [{"type": "text", "text": "aside"}]
+    for thought in (
+        {"type": "thinking", "thinking": inner},
+        {"type": "thinking", "thinking": "aside"},
+    ):
+        parts = [thought, {"type": "output_text", "text": "so"}]
+        found = prompt(client, USER, {"role": "assistant", "content": parts}, USER)
+        assert "assistant: so(aside)" in found
     result = {"role": "tool", "tool_call_id": "c", "content": "3"}
     for arguments in ("{", "[1]", "Oslo", "", '{"city": "Oslo"}'):
         assert "[weather]" in prompt(client, USER, called(arguments), result)

@@ -30,7 +30,12 @@ def convert_message(message: Mapping[str, Any]) -> dict[str, Any]:
     if "role" in made:
         made["role"] = _map_role(made["role"])
     if isinstance(made.get("content"), list):
-        made["content"] = join_parts([*map(_read_part, cast("list[object]", made["content"]))])
+        parts = cast("list[object]", made["content"])
+        thoughts = [_read_thought(part) for part in parts if _get_kind(part) in _THOUGHTS]
+        parts = [part for part in parts if _get_kind(part) not in _THOUGHTS]
+        made["content"] = join_parts([*map(_read_part, parts)])
+        if thoughts and made.get("role") == "assistant":
+            made.setdefault("reasoning_content", "\n".join(thoughts))
     made.setdefault("content", "")
     if "tool_calls" in made:
         made["tool_calls"] = _convert_calls(made["tool_calls"])
@@ -44,19 +49,48 @@ def _map_role(given: object) -> str:
     return _ROLES[given]
 
 
-def _read_part(part: object) -> str | dict[str, Any]:
+# Kinds of parts with reasoning in Mistral's and Anthropic's messages.
+_THOUGHTS = ("thinking", "reasoning")
+
+
+def _get_kind(part: object) -> object:
+    """Return the type of a part, by its key if it has none, as vLLM finds it."""
     given = cast("dict[str, Any]", part if isinstance(part, dict) else {})
-    match kind := given.get("type"):
+    known = next((key for key in ("text", "image_url") if key in given), None)
+    return given.get("type", known)
+
+
+def _read_thought(part: object) -> str:
+    """Return the text of a part with reasoning: a text, or Mistral's list of parts."""
+    given = cast("dict[str, Any]", part)
+    found = given.get(str(given.get("type")), given.get("text"))
+    items = cast("list[object]", found) if isinstance(found, list) else [found]
+    return "".join(text for text in map(_get_text, items) if isinstance(text, str))
+
+
+def _get_text(part: object) -> object:
+    return cast("dict[str, Any]", part).get("text") if isinstance(part, dict) else part
+
+
+def _read_part(part: object) -> str | dict[str, Any]:
+    if isinstance(part, str):
+        return part
+    kind = _get_kind(part)
+    given = cast("dict[str, Any]", part if isinstance(part, dict) else {})
+    match kind:
         case "text" | "refusal":
-            return str(given.get(kind) or "")
-        case "image_url":
+            return str(given.get(str(kind)) or "")
+        case "input_text" | "output_text":
+            return str(given.get("text") or "")
+        case "image_url" | "input_image":
             found = given.get("image_url")
             url = cast("dict[str, Any]", found).get("url") if isinstance(found, dict) else found
             return make_part("messages: image_url", "image", url)
-        case "input_audio":
-            found = given.get("input_audio")
-            data = cast("dict[str, Any]", found).get("data") if isinstance(found, dict) else found
-            return make_part("messages: input_audio", "audio", data)
+        case "input_audio" | "audio_url":
+            found = given.get(str(kind))
+            key = "data" if kind == "input_audio" else "url"
+            data = cast("dict[str, Any]", found).get(key) if isinstance(found, dict) else found
+            return make_part(f"messages: {kind}", "audio", data)
         case "video_url" | "input_video" | "video" if kind in given:
             return read_video("messages", given, str(kind))
         case _:
