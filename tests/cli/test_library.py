@@ -140,7 +140,9 @@ def test_a_model_of_the_store_is_named_in_errors_and_not_its_blob(
     (tmp_path / "Modelfile").write_text("FROM odd.gguf\n")
     assert cli("create", "odd", "-f", str(library)).code == 0
     done = cli("run", "odd", "hi", "--device", "cpu")
-    assert done.err.startswith("wgpu-backend: odd: architecture 'nobodys' is unknown; README")
+    assert done.err.startswith(
+        "wgpu-backend: odd: architecture 'nobodys' is unknown; docs/models.md"
+    )
 
 
 def test_rerank_of_a_model_that_is_no_reranker_says_so(cli: Cli) -> None:

@@ -400,8 +400,8 @@ def model_class(config: Config) -> type[Model]:
     if config.architecture not in known:
         raise ModelError(
             f"{config.source}: architecture {config.architecture!r} is unknown"
-            f"{_nearest(config.architecture, known)}; README lists the {len(known)} known ones; "
-            "to add your own, `import my_model` before load(), or use "
+            f"{_nearest(config.architecture, known)}; docs/models.md lists the {len(known)} known "
+            "ones; to add your own, `import my_model` before load(), or use "
             "`wgpu-backend run --import my_model.py MODEL`"
         )
     return known[config.architecture]
