@@ -15,7 +15,9 @@ from wgpu_backend.device.buffers import Binding
 from wgpu_backend.device.device import Device
 from wgpu_backend.device.native import Native
 from wgpu_backend.device.program import READBACK_SLOTS, Program
-from wgpu_backend.errors import DeviceError
+from wgpu_backend.device.queue import Sealed
+from wgpu_backend.errors import DeviceError, DeviceLost
+from wgpu_backend.graph.capabilities import DeviceInfo
 
 pytestmark = pytest.mark.gpu
 
@@ -149,6 +151,46 @@ def test_what_is_given_has_to_be_enough_for_all(device: Device):
     a = floats(device, 4)
     with pytest.raises(DeviceError, match="given 8 bytes for 2 times 8"):
         device.program([], given=(Binding(a, 0, 8), memoryview(bytes(8))), times=2)
+
+
+def test_sealed_commands_are_those_of_the_next_replay(either: Device):
+    program, data = counting(either)
+    assert not program.seal()
+    for _ in range(2):
+        check(program, data, 1, 0.0)
+    assert program.prepared
+    native = program._queue.native
+    for start in range(4):
+        assert program.seal() == program.seal() == program.prepared
+        sealed = program._ahead is not None and isinstance(program._ahead[0], Sealed)
+        assert sealed == (native is not None and native.seals)
+        before = either.counters.submits
+        check(program, data, 1, float(start))
+        assert either.counters.submits == before + 1
+    assert program.seal()
+    # Another number of replays needs other commands.
+    check(program, data, 2, 5.0)
+    assert program.seal()
+    program.close()
+    assert not program.seal()
+
+
+def test_sealed_commands_of_a_lost_device_are_not_submitted(
+    adapter: DeviceInfo, monkeypatch: pytest.MonkeyPatch
+):
+    device = Device.open(adapter)
+    program, data = counting(device)
+    for _ in range(2):
+        check(program, data, 1, 0.0)
+    assert program.seal()
+    device.lose_for_test()
+    for name in ("send", "send_sealed"):
+        monkeypatch.setattr(Native, name, lambda *_: pytest.fail("submitted"))
+    for _ in range(2):
+        with pytest.raises(DeviceLost, match="open a new one"):
+            program.replay()
+    program.close()
+    device.close()
 
 
 def test_replays_that_fail_run_none(device: Device, monkeypatch: pytest.MonkeyPatch):

@@ -334,7 +334,7 @@ def test_a_spread_model_gives_what_one_device_gives(path, children):
 
 
 @pytest.mark.gpu
-def test_two_devices_on_one_adapter(path):
+def test_two_devices_on_one_adapter(path, monkeypatch):
     name = Devices()[0].id
     assert Devices().find(f"{name}#1").id == f"{name}#1"
     placed = Placement((name, f"{name}#1"), (0, 1, 1), 0, 1)
@@ -346,6 +346,21 @@ def test_two_devices_on_one_adapter(path):
         x = ctx.layer(0).zeros(3).add(ctx.from_numpy([1.0, 2.0, 3.0]))
         recorded = ctx.record(ctx.layer(2).zeros(3).add(x))
         assert recorded.run({}).wait()[0].tolist() == [1, 2, 3]
+        # While the first part is awaited, the commands of the second are made ready.
+        plus = ctx.layer(0).zeros(3).add(ctx.input("x", (3,)))
+        given = ctx.record(ctx.layer(2).zeros(3).add(plus))
+        sealed = []
+        for part in given._parts:
+            seal = part.recorded.program.seal
+            noted = functools.partial(
+                lambda at, seal: sealed.append((at, seal())) or sealed[-1][1], part.device, seal
+            )
+            monkeypatch.setattr(part.recorded.program, "seal", noted)
+        for number in range(4):
+            values = np.full(3, number, "f4")
+            assert given.run({"x": values}).wait()[0].tolist() == [number] * 3
+        assert sealed == [(1, False), (1, False), (1, True), (1, True)]
+        given.close()
         other.lose_for_test()
         with pytest.raises(DeviceLost, match=f"device {name}#1: "):
             [recorded.run({}).wait() for _ in range(3)]

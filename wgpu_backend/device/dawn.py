@@ -126,6 +126,7 @@ class DawnCalls(Native):
     """Direct calls into Dawn's C library."""
 
     errors_are_shared = True
+    seals = False
 
     def __init__(self, api: Any, ffi: Any) -> None:
         super().__init__(api)

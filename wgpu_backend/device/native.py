@@ -146,9 +146,12 @@ class Native:
     ----------
     errors_are_shared : bool
         Whether an error of one thread may be raised in another.
+    seals : bool
+        Whether commands may be finished before they are submitted.
     """
 
     errors_are_shared = False
+    seals = True
 
     def __init__(self, api: Any) -> None:
         self._api = api
@@ -263,7 +266,20 @@ class Native:
 
     def finish(self, gpu: Any, encoder: Any) -> Any:
         """Finish the encoder of a handle and submit it, like `submit`."""
-        commands = self.safe.wgpuCommandEncoderFinish(encoder, self._commands)
+        return self.send_sealed(gpu, self.safe.wgpuCommandEncoderFinish(encoder, self._commands))
+
+    def seal(self, encoder: Any) -> Any:
+        """Finish recorded commands and `drop` the encoder; `send_sealed` submits them."""
+        try:
+            return self.safe.wgpuCommandEncoderFinish(encoder, self._commands)
+        finally:
+            self.drop(encoder)
+
+    def send_sealed(self, gpu: Any, commands: Any) -> Any:
+        """Submit finished commands and release them; return the index to wait for.
+
+        The caller has made sure that the device is not lost.
+        """
         try:
             buffers = self.ffi.new(self._one_buffer, [commands])
             return self.safe.wgpuQueueSubmitForIndex(gpu.queue._internal, 1, buffers)

@@ -20,6 +20,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
 
+import wgpu
+
 from wgpu_backend.device.binds import Binder, Dispatch, check_copy, make_copy, round_up
 from wgpu_backend.device.buffers import Binding
 from wgpu_backend.device.ending import delay_if_over
@@ -298,6 +300,35 @@ class Program:
                 slot = self._idle_slot() if whole else None
                 if slot is not None:
                     self._ahead = self._record(slot, self._count), slot, self._count
+        finally:
+            queue.lock.release()
+
+    def seal(self) -> bool:
+        """Finish the commands that `prepare` recorded, if the next replay is certain to come.
+
+        Submitting them takes less time then. Errors are left to the next replay. The caller has
+        interrupts held: each token comes here, so this is shorter than `prepare`.
+
+        Returns
+        -------
+        bool
+            Whether they are finished; otherwise none were recorded yet.
+        """
+        queue = self._queue
+        # The write of its inputs finds out whether the device is lost.
+        if not self.prepared or self._ring is None or queue.forked:
+            return False
+        delay_if_over()
+        if not queue.lock.acquire(blocking=False):
+            return False
+        try:
+            ahead, self._ahead = self._ahead, None
+            # Another thread may have sent them.
+            if ahead is None or queue.closed or queue.lost:
+                return False
+            with suppress(wgpu.GPUError):
+                self._ahead = queue.seal(ahead[0]), ahead[1], ahead[2]
+            return self._ahead is not None
         finally:
             queue.lock.release()
 

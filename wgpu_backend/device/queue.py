@@ -51,6 +51,13 @@ Recording = Any
 """Commands in an encoder, to be submitted once."""
 
 
+@dataclass(frozen=True, slots=True)
+class Sealed:
+    """Commands that are finished and wait for `Queue.send`."""
+
+    commands: Any
+
+
 @dataclass(slots=True)
 class Counters:
     """The number of objects a device has made so far, and of submits to it."""
@@ -234,7 +241,8 @@ class Queue:
     def record(self, *passes: Pass) -> Recording:
         """Record dispatches, followed by copies, for one `send` or for `drop`.
 
-        They are not finished: wgpu-native never frees what is finished and not submitted.
+        They are not finished before they are due: wgpu-native never frees what is finished and not
+        submitted.
         """
         if self.native is not None:
             return self.native.record(self.gpu, *passes)
@@ -249,17 +257,32 @@ class Queue:
         """Submit recorded commands; return as `run` does."""
         if self.native is None:
             return self.submit(recorded)
-        # Finishing raises if the device is lost, where submitting would abort.
-        index = self.native.send(self.gpu, recorded)
+        if isinstance(recorded, Sealed):
+            index = self.native.send_sealed(self.gpu, recorded.commands)
+        else:
+            # Finishing raises if the device is lost, where submitting would abort.
+            index = self.native.send(self.gpu, recorded)
         self.counters.submits += 1
         return index
 
+    def seal(self, recorded: Recording) -> Recording:
+        """Finish recorded commands that will be sent next, so that sending takes less time.
+
+        A write must come before they are sent, which raises an error if the device is lost.
+        Dropping them loses their memory until the process ends.
+        """
+        if self.native is None or not self.native.seals or isinstance(recorded, Sealed):
+            return recorded
+        return Sealed(self.native.seal(recorded))
+
     def drop(self, recorded: Recording) -> None:
         """Drop recorded commands instead of sending them."""
-        if self.native is not None:
-            self.native.drop(recorded)
-        else:
+        if self.native is None:
             release_all([recorded])
+        elif isinstance(recorded, Sealed):
+            self.native.lib.wgpuCommandBufferRelease(recorded.commands)
+        else:
+            self.native.drop(recorded)
 
     def encode(
         self,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from numpy.typing import NDArray
 
@@ -90,6 +90,15 @@ class Recorded(Protocol):
 
     def close(self) -> None:
         """Release the memory of the run."""
+        ...
+
+
+@runtime_checkable
+class Sealable(Protocol):
+    """A recorded graph whose next replay may be made ready while the host waits."""
+
+    def seal(self) -> bool:
+        """Make the next replay ready, which is certain to come; return whether it is."""
         ...
 
 

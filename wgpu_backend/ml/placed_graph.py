@@ -30,6 +30,7 @@ from wgpu_backend.ml.executor import (
     Pairs,
     Recorded,
     Result,
+    Sealable,
     require_turns,
     write_inputs,
 )
@@ -54,12 +55,15 @@ class Task:
         Parts of this run and of earlier ones whose values it reads.
     given : sequence of (ndarray, ndarray)
         Inputs of the device's graph and the values that the caller gave for them.
+    seal : callable or None
+        See `Sealable.seal`.
     """
 
     run: Run
     needs: Sequence[tuple[Run, int]]
     act: Callable[[], None]
     given: Sequence[tuple[Array, Array]]
+    seal: Callable[[], bool] | None = None
 
     def stage(self) -> None:
         """Write the inputs that are known, once the device's earlier tasks are done."""
@@ -136,8 +140,13 @@ class Schedule:
                 if not must_wait:
                     self._act(device)
                 # A task that was begun has its own inputs there.
-                elif queue[0].given and not self._begun[device]:
-                    queue[0].stage()
+                elif not self._begun[device]:
+                    task = queue[0]
+                    if task.given:
+                        task.stage()
+                    # This part's device records its next commands while it is awaited.
+                    if task.seal is not None and device != run.devices[part] and task.seal():
+                        task.seal = None
 
     def finish(self, run: Run, part: int, device: int) -> None:
         """Do a device's tasks until a part of a run is submitted."""
@@ -194,7 +203,7 @@ class Run:
         self.error: BaseException | None = None
         self._executor = executor
         self._todo = executor.todo
-        self._devices = devices
+        self.devices = devices
         self.results: list[Result | None] = [None] * len(devices)
         self.known: list[list[Array] | None] = [None] * len(devices)
 
@@ -215,7 +224,7 @@ class Run:
 
     def finish(self) -> None:
         """Submit all parts; errors are raised where the run is awaited, or the next one begins."""
-        for part, device in enumerate(self._devices):
+        for part, device in enumerate(self.devices):
             self._todo.finish(self, part, device)
 
     def values(self, part: int) -> list[Array]:
@@ -224,7 +233,7 @@ class Run:
         if found is None:
             result = self.results[part]
             if result is None:
-                self._todo.finish(self, part, self._devices[part])
+                self._todo.finish(self, part, self.devices[part])
                 result = self.results[part]
             if result is None:
                 assert self.error is not None
@@ -234,7 +243,7 @@ class Run:
                 found = self.known[part] = result.wait()
             except Exception as error:
                 # Here, since whoever needs the values may be a part of another device.
-                raise self._executor.fail(error, self._devices[part])  # noqa: B904
+                raise self._executor.fail(error, self.devices[part])  # noqa: B904
         return found
 
 
@@ -274,6 +283,7 @@ class _Part:
     rounded: Collection[str]
     # The parts that inputs come from.
     sources: Sequence[int]
+    seal: Callable[[], bool] | None
 
 
 class PlacedRecorded:
@@ -342,6 +352,7 @@ class PlacedRecorded:
                         given,
                         rounded,
                         [at for at, _ in part.crossings.values()],
+                        recorded.seal if isinstance(recorded, Sealable) else None,
                     )
                 )
         except BaseException:
@@ -401,7 +412,8 @@ class PlacedRecorded:
                 if update is not None:
                     updates[state] = update
                     needs.append((update.run, update.part))
-            task = Task(run, needs, partial(self._run_part, run, index, updates), given)
+            act = partial(self._run_part, run, index, updates)
+            task = Task(run, needs, act, given, part.seal)
             tasks.append((part.device, task))
         for index, part in enumerate(self._parts):
             for state, place in part.updates.items():

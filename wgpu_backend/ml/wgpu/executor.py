@@ -415,6 +415,10 @@ class WgpuRecorded:
         require_turns(self.turns, count)
         return [WgpuResult(pending, self.specs) for pending in self.program.replays(count)]
 
+    def seal(self) -> bool:
+        """Make the next replay ready, which is certain to come; return whether it is."""
+        return self.program.seal()
+
     def timed(self) -> list[tuple[str, str, float]]:
         """Run and time each dispatch: op, shader and seconds."""
         return [(t.label, t.shader, t.seconds) for t in self.program.timed()]
