@@ -68,6 +68,35 @@ def test_functions_of_infinities_and_nan_are_those_of_c(name):
         np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("name", ["divide", "log", "log1p", "reciprocal", "sign", "sqrt"])
+def test_large_and_small_numbers_do_not_overflow_on_the_way(rng, name):
+    sizes = 10.0 ** rng.uniform(-18, 36, (2, 40))
+    z, other = (sizes * np.exp(2j * np.pi * rng.random((2, 40)))).astype("c8")
+    operands = (z, other) if name == "divide" else (z,)
+    wanted = getattr(np, name)(*(each.astype("c16") for each in operands))
+    fits = (np.abs(wanted) < 1e38) & (np.abs(wanted) > 1e-36)
+    # NumPy's own log1p of small numbers cancels.
+    fits &= (np.abs(z) > 1e-3) | (name != "log1p")
+    got = getattr(wx, name)(*map(wx.array, operands)).numpy()
+    assert fits.sum() > 15
+    np.testing.assert_allclose(np.abs(got - wanted)[fits] / np.abs(wanted)[fits], 0, atol=2e-6)
+
+
+def test_the_root_of_the_largest_number():
+    np.testing.assert_allclose(wx.sqrt(wx.array(np.array([3e38], "c8"))).numpy(), 1.7320508e19)
+
+
+def test_numbers_over_infinities_are_zero_and_infinities_have_a_direction():
+    inf = np.inf
+    ends = np.array([complex(inf, 1), complex(-inf, 0), complex(2, inf), complex(0, -inf)], "c8")
+    over = wx.divide(wx.array(np.full(4, 3 - 4j, "c8")), wx.array(ends)).numpy()
+    np.testing.assert_array_equal(over, 0)
+    np.testing.assert_array_equal(wx.reciprocal(wx.array(ends)).numpy(), 0)
+    np.testing.assert_array_equal(wx.sign(wx.array(ends)).numpy(), [1, -1, 1j, -1j])
+    both = wx.divide(wx.array(ends), wx.array(ends)).numpy()
+    assert np.isnan(both).all()
+
+
 def test_expm1_and_sinh_of_infinities():
     inf, nan = np.inf, np.nan
     z = wx.array(np.array([complex(*p) for p in ((inf, 0), (-inf, nan), (nan, 0), (inf, 0))], "c8"))

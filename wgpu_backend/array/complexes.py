@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 # From here on the real part of tanh is 1 in float32: 1 - tanh(9) is 3e-8, about half an ulp.
 FAR = 9.0
+# Size from which log(1 + z) is log(z) in float32, and the square of a part still fits.
+_LARGE = 1e9
 
 
 def make_complex(real: Array, imag: Array) -> Array:
@@ -57,7 +59,11 @@ def _divide(a: Array, b: Array) -> Array:
     u, v = u / size, v / size
     # u and v are at most 1 here, so only the last factor may be large.
     below = (u * u + v * v) * size
-    return make_complex((x * u + y * v) / below, (y * u - x * v) / below)
+    near = make_complex((x * u + y * v) / below, (y * u - x * v) / below)
+    # A number divided by an infinity is 0, whose signs are those of the rule.
+    u, v = _infinite_parts(b)
+    gone = _is_infinite(b) & _isfinite(a)
+    return _choose(gone, (0.0 * (x * u + y * v), 0.0 * (y * u - x * v)), near)
 
 
 def _power(a: Array, b: Array) -> Array:
@@ -91,6 +97,15 @@ def _is_infinite(z: Array) -> Array:
     return one.isinf(x) | one.isinf(y)
 
 
+def _infinite_parts(z: Array) -> tuple[Array, Array]:
+    """Return the signs of the parts that are infinite, 0 for others with their sign."""
+    x, y = parts(z)
+    return (
+        two.copysign(one.isinf(x).astype("f32"), x),
+        two.copysign(one.isinf(y).astype("f32"), y),
+    )
+
+
 def _choose(test: Array, own: tuple[Array | float, Array], other: Array) -> Array:
     """Take one pair of parts where a test holds, another elsewhere."""
     x, y = parts(other)
@@ -120,21 +135,27 @@ def _expm1(z: Array) -> Array:
     return make_complex(two.where(one.isinf(x), real - 1, near), imag)
 
 
+def _real_log(z: Array) -> Array:
+    return one.log(_abs(z))
+
+
 def _log(z: Array) -> Array:
-    return make_complex(one.log(_abs(z)), two.atan2(*parts(z)[::-1]))
+    return make_complex(_real_log(z), two.atan2(*parts(z)[::-1]))
 
 
 def _log1p(z: Array) -> Array:
     x, y = parts(z)
     # log |1 + z| = log1p(|1 + z|² - 1) / 2, which is exact near 0.
     size = one.log1p(x * (2 + x) + y * y) * 0.5
+    # Squares of large parts overflow, and 1 is nothing beside them.
+    size = two.where((one.abs(x) > _LARGE) | (one.abs(y) > _LARGE), _real_log(z), size)
     return make_complex(two.where(_is_infinite(z), math.inf, size), two.atan2(y, x + 1))
 
 
 def _sqrt(z: Array) -> Array:
     x, y = parts(z)
     # The larger part by a sum of positive numbers, the other by a quotient: no cancellation.
-    large = one.sqrt((one.abs(x) + _abs(z)) * 0.5)
+    large = one.sqrt(one.abs(x) * 0.5 + _abs(z) * 0.5)
     small = two.where(large == 0, 0.0, one.abs(y) * 0.5 / large)
     ahead = x >= 0
     near = make_complex(
@@ -144,6 +165,9 @@ def _sqrt(z: Array) -> Array:
 
 
 def _sign(z: Array) -> Array:
+    # An infinity has the direction of its infinite parts.
+    endless, (u, v) = _is_infinite(z), _infinite_parts(z)
+    z = _choose(endless, (u, v), z)
     size = _abs(z)
     x, y = (two.where(size == 0, 0.0, p / size) for p in parts(z))
     return make_complex(x, y)
@@ -304,7 +328,8 @@ def _square(z: Array) -> Array:
 
 
 def _reciprocal(z: Array) -> Array:
-    return _divide(make_complex(one.real(z) * 0 + 1, one.imag(z) * 0), z)
+    nothing = one.isnan(one.real(z)).astype("f32") * 0
+    return _divide(make_complex(nothing + 1, nothing), z)
 
 
 def _exp2(z: Array) -> Array:
