@@ -8,6 +8,7 @@ from wgpu_backend.cli import options
 from wgpu_backend.cli.chat_model import ChatModel, RunOptions
 from wgpu_backend.cli.commands.ps import format_processor
 from wgpu_backend.cli.failures import USAGE
+from wgpu_backend.cli.names import BUNDLED
 from wgpu_backend.cli.plan import list_facts, list_rows
 from wgpu_backend.device import adapters
 from wgpu_backend.engine.loading import bundled
@@ -126,9 +127,40 @@ def test_the_device_that_computes_for_the_cpu_is_named_with_its_speed(monkeypatc
 
 
 def test_options_of_devices_need_a_plan(cli) -> None:
-    done = cli("show", "story", "-ngl", "3")
-    assert done.code == USAGE
-    assert "--plan" in done.err
+    for words in (("-ngl", "3"), ("--mmproj", str(BUNDLED["eyes"]))):
+        done = cli("show", "story", *words)
+        assert done.code == USAGE
+        assert "--plan" in done.err
+
+
+def read_plan(cli, *words):
+    return json.loads(cli("show", *words, "--plan", "--device", "cpu", "--json").out)
+
+
+def test_a_plan_counts_the_tower_that_is_named(cli, tmp_path) -> None:
+    eyes = BUNDLED["eyes"]
+    alone = tmp_path / "text.gguf"
+    alone.write_bytes(eyes.read_bytes())
+    tower = eyes.with_name("eyes-mmproj.gguf")
+    without, named = (
+        sum(read_plan(cli, str(alone), *words)["memory"]["cpu"]["weights"])
+        for words in ((), ("--mmproj", str(tower)))
+    )
+    assert without < named == sum(read_plan(cli, "eyes")["memory"]["cpu"]["weights"])
+
+
+def test_a_stored_model_is_planned_with_its_own_context_and_tower(cli, tmp_path) -> None:
+    eyes = BUNDLED["eyes"]
+    modelfile = tmp_path / "Modelfile"
+    tower = eyes.with_name("eyes-mmproj.gguf")
+    modelfile.write_text(f"FROM {eyes}\nFROM {tower}\nPARAMETER num_ctx 77\n", "utf-8")
+    assert cli("create", "seeing", "-f", str(modelfile)).code == 0
+    found, wanted = read_plan(cli, "seeing"), read_plan(cli, "eyes", "--num-ctx", "77")
+    assert found["num_ctx"] == 77
+    assert found == wanted
+    assert read_plan(cli, "seeing", "--num-ctx", "1")["num_ctx"] == 1
+    out = cli("show", "seeing", "--plan", "--device", "cpu", "--num-ctx", "1").out
+    assert "1 position, f16" in out
 
 
 def test_names_of_devices_are_llama_server_s(cli) -> None:
@@ -165,9 +197,14 @@ def test_variables_of_ollama_spread_models_and_reserve_memory(monkeypatch) -> No
     monkeypatch.setenv("OLLAMA_GPU_OVERHEAD", "1000")
     found = options.make_placement((), None, None, None, None)
     assert (found.spread, found.reserve_nbytes) == (True, (512 << 20) + 1000)
+    monkeypatch.delenv("OLLAMA_SCHED_SPREAD")
+    # Alone, it reserves memory, too.
+    alone = options.make_placement((), None, None, None, None)
+    assert (alone.spread, alone.reserve_nbytes) == (False, (512 << 20) + 1000)
     monkeypatch.setenv("OLLAMA_GPU_OVERHEAD", "much")
     with pytest.raises(options.UsageError, match="OLLAMA_GPU_OVERHEAD: 'much'"):
         options.make_placement((), None, None, None, None)
+    monkeypatch.setenv("OLLAMA_GPU_OVERHEAD", "0")
     for no in ("0", "f", "False", ""):
         monkeypatch.setenv("OLLAMA_SCHED_SPREAD", no)
         assert options.make_placement((), None, None, None, None) is None

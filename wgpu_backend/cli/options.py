@@ -422,12 +422,13 @@ def make_placement(
     """
     given = (gpu_layers, tensor_split, main_gpu, split_mode, op_offload, kv_offload)
     spread = os.environ.get(SPREAD_VARIABLE, "").strip().casefold() not in ("", "0", "f", "false")
-    if len(devices) < 2 and not spread and all(value is None for value in given):
+    overhead = os.environ.get(OVERHEAD_VARIABLE, "").strip() or "0"
+    unset = not spread and overhead == "0" and all(value is None for value in given)
+    if len(devices) < 2 and unset:
         return None
     from wgpu_backend.ml.placement import RESERVE_NBYTES, PlacementOptions
     from wgpu_backend.ml.placement_arguments import parse_peer_layers, parse_split
 
-    overhead = os.environ.get(OVERHEAD_VARIABLE, "").strip() or "0"
     if not overhead.isdecimal() or len(overhead) > 20:
         raise UsageError(f"{OVERHEAD_VARIABLE}: {brief(overhead)}, needs a number of bytes")
     return PlacementOptions(

@@ -34,6 +34,7 @@ def print_plan(
     parallel: int,
     kv_dtype: str,
     *,
+    mmproj: Path | None,
     as_json: bool,
 ) -> None:
     """Print where the layers of a model would go.
@@ -44,6 +45,8 @@ def print_plan(
         Names of devices; empty for all GPUs, or the best device without one.
     num_ctx : str or None
         Positions in the context; None for the default.
+    mmproj : Path or None
+        See `measure_towers`.
 
     Raises
     ------
@@ -61,6 +64,7 @@ def print_plan(
             num_ctx=positions,
             num_parallel=parallel,
             kv_dtype=named(kv_dtype),
+            mmproj=mmproj,
         )
     if as_json:
         print_text(json.dumps(describe_plan(plan), indent=2) + "\n")
@@ -134,7 +138,8 @@ def list_facts(plan: Plan, parallel: int, kv_dtype: str) -> list[tuple[str, str]
     """Return the plan's assumptions and predictions, as names and values."""
     layers = len(plan.placement.layers) + 1
     answers = f"{parallel} answers of " if parallel > 1 else ""
-    context = f"{answers}{plan.sizes.num_ctx} positions, {kv_dtype} keys and values"
+    positions = "position" if plan.sizes.num_ctx == 1 else "positions"
+    context = f"{answers}{plan.sizes.num_ctx} {positions}, {kv_dtype} keys and values"
     reserve = human_bytes(plan.options.reserve_nbytes)
     step, other = human_seconds(plan.step_seconds), plan.seconds_otherwise()
     otherwise = list[tuple[str, str]]()

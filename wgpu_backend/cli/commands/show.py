@@ -10,7 +10,7 @@ import typer
 
 from wgpu_backend.cli.console import human_bytes, print_facts, print_table, print_text
 from wgpu_backend.cli.failures import UsageError, one_line
-from wgpu_backend.cli.names import exists, find_model
+from wgpu_backend.cli.names import BUNDLED, exists, find_model
 from wgpu_backend.cli.options import (
     Cache,
     Context,
@@ -21,6 +21,7 @@ from wgpu_backend.cli.options import (
     Json,
     KvOffload,
     MainGpu,
+    Mmproj,
     Model,
     OpOffload,
     Parallel,
@@ -77,6 +78,7 @@ def show(
     split_mode: SplitMode = None,
     op_offload: OpOffload = None,
     kv_offload: KvOffload = None,
+    mmproj: Mmproj = None,
     imports: Imports = None,
     debug: Debug = False,
 ) -> None:
@@ -102,11 +104,18 @@ def show(
 
         names = split_names(device)
         options = make_placement(names, *asked)
-        print_plan(find_model(model), names, options, num_ctx, parallel, kv, as_json=as_json)
+        path = find_model(model)
+        # A stored model is loaded with its own context and tower.
+        stored = None if exists(model) or model in BUNDLED else find_stored(model)
+        if stored is not None:
+            own = stored.parameters.get("num_ctx")
+            num_ctx = str(own) if num_ctx is None and own is not None else num_ctx
+            mmproj = mmproj or stored.projector
+        print_plan(path, names, options, num_ctx, parallel, kv, mmproj=mmproj, as_json=as_json)
         return
     # Without a plan they would change nothing, and a user would not notice.
-    if any(value is not None for value in (*asked, num_ctx)):
-        raise UsageError("show: options of devices, layers and context need --plan")
+    if any(value is not None for value in (*asked, num_ctx, mmproj)):
+        raise UsageError("show: options of devices, layers, context and towers need --plan")
     if part in _STORED_PARTS:
         print_text(_STORED_PARTS[part](model))
         return
