@@ -214,6 +214,7 @@ class Conformer(Tower):
     """
 
     modality = "audio"
+    max_seconds = SECONDS
     seen: ClassVar[int] = SEEN
     shortest: ClassVar[float]
     project: nn.Linear

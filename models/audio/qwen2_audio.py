@@ -27,6 +27,7 @@ class Qwen2Audio(WhisperTower):
 
     placeholder = "<|AUDIO|>"
     around = ("<|audio_bos|>", "<|audio_eos|>")
+    max_seconds = SECONDS
 
     output: nn.Linear = nn.weight("mm.a.fc", "cols", "width")
 

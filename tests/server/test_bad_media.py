@@ -186,6 +186,16 @@ def test_a_tower_of_another_model_is_one_line(client, tmp_path_factory):
         assert other.get("/api/ps").json()["models"] == []
 
 
+@pytest.mark.parametrize("seconds", [31, 3600])
+def test_a_long_sound_is_refused_before_it_is_resampled(client, monkeypatch, seconds):
+    """An hour took minutes."""
+    monkeypatch.setattr("wgpu_backend.files.media.sounds.resample", lambda *_: pytest.fail("it is"))
+    body = {"model": "listener", "messages": user(sound_of(wav(seconds, 1000)))}
+    found = client.post("/v1/chat/completions", json=body)
+    why = f"{seconds}.0 seconds, needs at most 30; split it"
+    assert (found.status_code, why in found.json()["error"]["message"]) == (400, True), found.text
+
+
 def sound_of(data):
     return {"type": "input_audio", "input_audio": {"data": encoded(data), "format": "wav"}}
 
@@ -219,7 +229,7 @@ def test_sounds_are_heard_in_every_form(client):
     [
         (wav()[:30], "truncated or damaged WAV"),
         (wav(0.001), "0.00 seconds, the model takes"),
-        (wav(31), "31.00 seconds, the model takes"),
+        (wav(31), "31.0 seconds, needs at most 30; split it"),
         (b"RIFF\x04\0\0\0WAVE", "truncated or damaged WAV"),
         (base64.b64decode(RED), "not a sound, needs WAV"),
         (b"\0\0\0\x18ftypM4A ", "MP4/M4A is not supported, needs WAV"),

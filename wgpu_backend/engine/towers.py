@@ -458,7 +458,7 @@ class Towers:
             return tower.prepare_video(read_frames(source, fps), fps), tower
         if part.kind == "image":
             return tower.prepare(read_picture(source)), tower
-        return tower.prepare(load_sound(source)), tower
+        return tower.prepare(load_sound(source, max_seconds=tower.max_seconds)), tower
 
     def raw(self, prompter: Prompter, text: str, parts: Sequence[Part]) -> Prompt:
         """Tokenize a raw prompt with pictures and sounds; see `place_raw`."""

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from wgpu_backend.errors import ModelError, OptionError
 from wgpu_backend.files.gguf.config import Config
+from wgpu_backend.files.media.sounds import MAX_SECONDS
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.tensor import Tensor
 from wgpu_backend.nn.module import FileModule, Module
@@ -144,6 +145,8 @@ class Tower(FileModule, ABC):
     around : (str, str)
         Texts before and after a placeholder that are not part of the layout, as a template writes
         them: ``("<|vision_start|>", "<|vision_end|>")``.
+    max_seconds : float
+        The longest sound, known before a sound is decoded and resampled.
     cols : int
         Columns of a row: the width of the language model, or a multiple of it if parts of a row are
         added after its first layers. Set in `__init__`.
@@ -154,6 +157,7 @@ class Tower(FileModule, ABC):
     is_causal: ClassVar[bool] = True
     placeholder: ClassVar[str]
     around: ClassVar[tuple[str, str]] = ("", "")
+    max_seconds: ClassVar[float] = MAX_SECONDS
     cols: int
 
     def fill_layers(self, make: Callable[[], M], count: int, prefix: str = "v.blk.") -> list[M]:
