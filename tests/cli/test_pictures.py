@@ -9,9 +9,12 @@ from PIL import Image
 import wgpu_backend as wb
 from tests.builders import tiny_model
 from tests.data.tower_weights import picture
+from tests.engine.speech import tiny as whisper
 from tests.engine.test_pictures import BLUE, RED, write_seer, write_tower
+from tests.models.test_audio_towers import KEYS, WIDTH, weights
 from tests.models.test_shared_space import recorded, write_folder
-from wgpu_backend.cli.chat import take_paths
+from tests.models.towers import write_mmproj
+from wgpu_backend.cli.chat import Chat, take_paths
 from wgpu_backend.cli.failures import USAGE
 from wgpu_backend.testing import nmse
 
@@ -55,6 +58,64 @@ def test_run_with_a_picture(cli, folder):
     for done in found:
         assert done.code == 0, done.err
         assert done.out.split() == wanted.split()
+
+
+@pytest.fixture(scope="module")
+def listener(tmp_path_factory):
+    """A model with Qwen2-Audio's tower, and a sound."""
+    made = tmp_path_factory.mktemp("sounds")
+    tiny_model(made / "model.gguf")
+    more = {"mm.a.fc.weight": (64, WIDTH), "mm.a.fc.bias": (64,)}
+    keys = {**KEYS, "audio.projection_dim": 64, "projector_type": "qwen2a"}
+    write_mmproj(made / "tower.gguf", keys, weights(**more))
+    whisper.write_sound(made / "a.wav")
+    return made
+
+
+def test_run_and_logits_with_a_sound(cli, listener, tmp_path):
+    model, tower, sound = (str(listener / n) for n in ("model.gguf", "tower.gguf", "a.wav"))
+    words = ("--temperature", "0", "--num-predict", "5", "--kv", "f32", "--exact", *CPU)
+    found = [
+        cli("run", model, "the in", "--mmproj", tower, "--audio", sound, *words),
+        # A file that is dropped on a terminal.
+        cli("run", model, f"the in '{sound}'", "--mmproj", tower, *words),
+    ]
+    out, text = str(tmp_path / "o.npy"), "a <__media__> b"
+    more = ("--audio", sound, "--prompt", text, "-o", out, "--kv", "f32", "--exact", *CPU)
+    done = cli("logits", model, "--mmproj", tower, *more)
+    assert (done.code, done.out) == (0, ""), done.err
+    with wb.load(model, mmproj=tower, device="cpu", kv_dtype="f32", exact=True) as opened:
+        wanted = opened.generate("the in", audio=[sound], options={"temperature": 0}, num_predict=5)
+        assert np.array_equal(np.load(out), opened.logits(text, audio=[sound]))
+    for done in found:
+        assert done.code == 0, done.err
+        assert done.out.split() == wanted.split()
+
+
+def test_a_chat_has_the_sound_in_its_message(tmp_path):
+    chat = Chat.__new__(Chat)
+    (tmp_path / "a.wav").write_bytes(b"sound")
+    chat.images, chat.videos, chat.sounds, chat.fps = [], [], [str(tmp_path / "a.wav")], None
+    parts = [{"type": "audio", "audio": b"sound"}, {"type": "text", "text": "what"}]
+    assert chat._make_message("what") == {"role": "user", "content": parts}
+    assert chat._make_message("and now") == {"role": "user", "content": "and now"}
+
+
+@pytest.mark.parametrize("bad", ["none.wav", "model.gguf", "cut.wav", "zero.wav"])
+def test_a_bad_sound_is_one_line(cli, listener, bad):
+    data = (listener / "a.wav").read_bytes()
+    (listener / "cut.wav").write_bytes(data[:1000])
+    (listener / "zero.wav").write_bytes(data[:24] + bytes(4) + data[28:])
+    model, tower = str(listener / "model.gguf"), str(listener / "tower.gguf")
+    done = cli("run", model, "a", "--mmproj", tower, "--audio", str(listener / bad), *CPU)
+    assert (done.code, done.err.count("\n")) == (USAGE, 1)
+    said = {
+        "none.wav": "no such file",
+        "model.gguf": "not a sound",
+        "cut.wav": "truncated WAV",
+        "zero.wav": "0 samples per second",
+    }
+    assert said[bad] in done.err
 
 
 def test_run_with_a_video(cli, tmp_path):
@@ -122,6 +183,9 @@ def test_paths_in_a_prompt(tmp_path):
     assert take_paths(f"'{spaced}' or {escaped} here") == ("or  here", [str(spaced)] * 2)
     assert take_paths("no.png of mine") == ("no.png of mine", [])
     assert take_paths("  as it is ") == ("  as it is ", [])
+    assert take_paths(f"{plain}", "audio") == (f"{plain}", [])
+    (tmp_path / "d.Mp3").touch()
+    assert take_paths(f"hear {tmp_path / 'd.Mp3'}", "audio") == ("hear", [str(tmp_path / "d.Mp3")])
 
 
 def test_embed_prints_vectors_of_pictures(cli, tmp_path):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import cast
 
@@ -65,8 +66,8 @@ class Chat:
         Names of the parameters that the user set.
     hides_thinking : bool
         Leave reasoning out of the output.
-    images : list of str
-        Files of pictures that the next prompt is about.
+    images, sounds : list of str
+        Files of pictures and sounds that the next prompt is about.
     videos : list of str
         Animations, and folders of frames, that the next prompt is about.
     fps : float or None
@@ -93,6 +94,7 @@ class Chat:
     chosen: set[str] = field(default_factory=set[str])
     hides_thinking: bool = False
     images: list[str] = field(default_factory=list[str])
+    sounds: list[str] = field(default_factory=list[str])
     videos: list[str] = field(default_factory=list[str])
     fps: float | None = None
 
@@ -111,12 +113,14 @@ class Chat:
     def ask(self, prompt: str) -> Reply:
         """Print the answer to a prompt, and add both to the conversation.
 
-        Paths of pictures in the prompt, as a terminal writes them when files are dropped on it, are
-        taken for those pictures if the model reads any.
+        Paths of pictures and sounds in the prompt, as a terminal writes them when files are dropped
+        on it, are taken for those files if the model has a tower for them.
         """
-        if isinstance(self.model, LanguageModel) and self.model.towers.has("image"):
-            prompt, found = take_paths(prompt)
-            self.images += found
+        if isinstance(self.model, LanguageModel):
+            for modality, files in (("image", self.images), ("audio", self.sounds)):
+                if self.model.towers.has(modality):
+                    prompt, found = take_paths(prompt, modality)
+                    files += found
         reply = self._reply(prompt) if self.uses_template else self._continue(prompt)
         if self.model.stats.context_full:
             note(
@@ -149,12 +153,14 @@ class Chat:
     def _make_message(self, prompt: str) -> Message:
         """Return the message of a prompt, with its pictures; they belong to this prompt alone."""
         images, self.images = self.images, []
+        sounds, self.sounds = self.sounds, []
         videos, self.videos = self.videos, []
         shown = {"images": [Path(image).read_bytes() for image in images]} if images else {}
-        if not videos:
+        if not videos and not sounds:
             return {"role": "user", "content": prompt, **shown}
         rate = {} if self.fps is None else {"fps": self.fps}
         parts = [{"type": "video", "video": _read_video(Path(each)), **rate} for each in videos]
+        parts += [{"type": "audio", "audio": Path(each).read_bytes()} for each in sounds]
         return {"role": "user", "content": [*parts, {"type": "text", "text": prompt}], **shown}
 
     def _print(self, parts: Iterator[Part]) -> Reply:
@@ -208,6 +214,7 @@ class Chat:
         if isinstance(self.model, ServedModel):
             return self._print(self.model.continue_text(prompt, self._list_chosen(), self.grammar))
         images, self.images = self.images, []
+        sounds, self.sounds = self.sounds, []
         if self.videos:
             raise OptionError(
                 "--video: needs a chat template, which writes the place of a video; it works "
@@ -218,6 +225,7 @@ class Chat:
             stream=True,
             raw=True,
             images=images,
+            audio=sounds,
             options=self.options,
             num_predict=self.num_predict,
             stop=self.stop,
@@ -294,17 +302,27 @@ def _read_video(path: Path) -> bytes | list[bytes]:
     return path.read_bytes()
 
 
-# A path that ends like a picture's: quoted, or with escaped spaces.
-_PICTURE = re.compile(
-    r"""(?P<quote>['"])(?P<quoted>[^'"\n]+\.(?:png|jpe?g|webp))(?P=quote)"""
-    r"""|(?P<bare>(?:\\.|[^\s'"])+\.(?:png|jpe?g|webp))(?=\s|$)""",
-    re.IGNORECASE,
-)
+_ENDINGS = {"image": "png|jpe?g|webp", "audio": "wav|mp3|flac|ogg"}
 
 
-def take_paths(prompt: str) -> tuple[str, list[str]]:
-    """Remove paths of pictures that exist from a prompt, and return them."""
+@cache
+def _path_pattern(modality: str) -> re.Pattern[str]:
+    """Return a pattern of paths with a picture's or a sound's ending.
+
+    They are quoted, or have escaped spaces.
+    """
+    endings = _ENDINGS[modality]
+    return re.compile(
+        rf"""(?P<quote>['"])(?P<quoted>[^'"\n]+\.(?:{endings}))(?P=quote)"""
+        rf"""|(?P<bare>(?:\\.|[^\s'"])+\.(?:{endings}))(?=\s|$)""",
+        re.IGNORECASE,
+    )
+
+
+def take_paths(prompt: str, modality: str = "image") -> tuple[str, list[str]]:
+    """Remove paths of pictures or sounds that exist from a prompt, and return them."""
     found: list[str] = []
+    pattern = _path_pattern(modality)
 
     def take(match: re.Match[str]) -> str:
         path = match["quoted"] or re.sub(r"\\(.)", r"\1", match["bare"])
@@ -313,7 +331,7 @@ def take_paths(prompt: str) -> tuple[str, list[str]]:
         found.append(path)
         return ""
 
-    return _PICTURE.sub(take, prompt).strip() if _PICTURE.search(prompt) else prompt, found
+    return pattern.sub(take, prompt).strip() if pattern.search(prompt) else prompt, found
 
 
 def _refuse_context(num_ctx: int) -> LanguageModel:

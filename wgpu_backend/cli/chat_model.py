@@ -49,6 +49,8 @@ class RunOptions:
         Load the model here even if a server runs.
     images : tuple of str
         Files of pictures that the first prompt is about.
+    sounds : tuple of str
+        Files of sounds that it is about.
     videos : tuple of str
         Animations, and folders of frames, that it is about.
     fps : float or None
@@ -68,6 +70,7 @@ class RunOptions:
     keep_alive: str | None = None
     local: bool = False
     images: tuple[str, ...] = ()
+    sounds: tuple[str, ...] = ()
     videos: tuple[str, ...] = ()
     fps: float | None = None
 
@@ -81,7 +84,7 @@ class RunOptions:
         chat.system, chat.grammar, chat.raw = self.system, self.grammar, self.raw
         chat.messages, chat.warned = list(self.messages), False
         chat.chosen, chat.images = set(self.parameters), [*self.images]
-        chat.videos, chat.fps = [*self.videos], self.fps
+        chat.sounds, chat.videos, chat.fps = [*self.sounds], [*self.videos], self.fps
         chat.think, chat.hides_thinking, chat.wraps = self.think, self.hides_thinking, self.wraps
 
 
@@ -190,7 +193,8 @@ def find_on_server(name: str, options: RunOptions, settings: ModelSettings) -> S
     # Ollama's API has `format`, a JSON schema, and no grammars.
     grammar = options.grammar is None or options.grammar.kind == "json_schema"
     own = exists(name) or name in BUNDLED
-    if options.local or options.images or options.videos or not plain or not grammar or own:
+    shown = options.images or options.sounds or options.videos
+    if options.local or shown or not plain or not grammar or own:
         return None
     return find_served(name, options.keep_alive, settings.num_ctx)
 

@@ -206,14 +206,14 @@ Parallel = Annotated[
 ]
 
 
-def _require_images(images: list[str] | None) -> list[str] | None:
-    """Check that pictures are files before a model is loaded for them."""
-    for image in images or ():
+def _require_files(param: typer.CallbackParam, files: list[str] | None) -> list[str] | None:
+    """Check that pictures or sounds are files before a model is loaded for them."""
+    for file in files or ():
         try:
-            require_file(Path(image))
+            require_file(Path(file))
         except FileNotFoundError:
-            raise UsageError(f"--image: {brief(image)}: no such file") from None
-    return images
+            raise UsageError(f"{param.opts[0]}: {brief(file)}: no such file") from None
+    return files
 
 
 def _require_videos(videos: list[str] | None) -> list[str] | None:
@@ -257,8 +257,17 @@ Images = Annotated[
     typer.Option(
         "--image",
         metavar="FILE",
-        callback=_require_images,
+        callback=_require_files,
         help="Picture; may be given several times.",
+    ),
+]
+Sounds = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--audio",
+        metavar="FILE",
+        callback=_require_files,
+        help="Sound; may be given several times.",
     ),
 ]
 Videos = Annotated[

@@ -9,7 +9,14 @@ import typer
 from wgpu_backend.cli.console import note
 from wgpu_backend.cli.failures import UsageError
 from wgpu_backend.cli.names import find_model, require_writable, save
-from wgpu_backend.cli.options import Images, Model, ModelSettings, OutFile, with_model_options
+from wgpu_backend.cli.options import (
+    Images,
+    Model,
+    ModelSettings,
+    OutFile,
+    Sounds,
+    with_model_options,
+)
 
 
 @with_model_options
@@ -24,13 +31,14 @@ def logits(
         typer.Option("--prompt", metavar="TEXT", help="Text, used without a chat template."),
     ] = None,
     image: Images = None,
+    audio: Sounds = None,
     *,
     settings: ModelSettings,
 ) -> None:
     """Save the logits of each position as a .npy file.
 
-    The array is float32 of shape (tokens, vocabulary). Pictures stand in --prompt where it has
-    `<__media__>` or the model's own token for them, or come first; each row of a picture is a
+    The array is float32 of shape (tokens, vocabulary). Pictures and sounds stand in --prompt where
+    it has `<__media__>` or the model's own token for them, or come first; each row of one is a
     position.
     """
     import numpy as np
@@ -39,19 +47,21 @@ def logits(
 
     if (tokens is None) == (prompt is None):
         raise UsageError("logits: needs either --tokens or --prompt")
-    if image and prompt is None:
-        raise UsageError("logits: --image needs --prompt, which marks the places of pictures")
+    if (image or audio) and prompt is None:
+        name = "--image" if image else "--audio"
+        raise UsageError(f"logits: {name} needs --prompt, which marks the places of files")
     ids = _parse_tokens(tokens) if tokens is not None else []
     path, out = find_model(model), require_writable(out)
     with open_model(path, settings) as opened:
-        if prompt is not None and not image:
+        if prompt is not None and not (image or audio):
             ids = opened.tokenizer.encode(prompt)
         too_large = [i for i in ids if i >= opened.vocabulary]
         if too_large:
             raise UsageError(
                 f"--tokens: {too_large[0]}, the vocabulary of {model} has {opened.vocabulary}"
             )
-        scores = opened.logits(prompt if image and prompt else ids, images=image or ())
+        given = prompt if (image or audio) and prompt else ids
+        scores = opened.logits(given, images=image or (), audio=audio or ())
     save(out, lambda file: np.save(file, scores))
     note(f"{out}: float32, {scores.shape[0]} tokens × {scores.shape[1]} scores")
 

@@ -24,6 +24,7 @@ from wgpu_backend.cli.options import (
     Images,
     ModelSettings,
     NoWarmup,
+    Sounds,
     Videos,
     with_answer_options,
     with_model_options,
@@ -100,6 +101,7 @@ def run(
         ),
     ] = None,
     image: Images = None,
+    audio: Sounds = None,
     video: Videos = None,
     fps: FramesPerSecond = None,
     local: Annotated[
@@ -114,8 +116,8 @@ def run(
 
     Text piped to stdin comes before the prompt. If `wgpu-backend serve` runs and has the model,
     the server answers, so that the model is not loaded twice. With --local, or with options of
-    the device or of loading, the model is loaded here. So it is with --image and --video,
-    for pictures and videos that the prompt is about.
+    the device or of loading, the model is loaded here. So it is with --image, --audio and
+    --video, for pictures, sounds and videos that the prompt is about.
     """
     from wgpu_backend.cli.chat_model import ChatModel, RunOptions
     from wgpu_backend.cli.formats import make_grammar
@@ -134,6 +136,7 @@ def run(
         keep_alive=keep_alive,
         local=local,
         images=tuple(image or ()),
+        sounds=tuple(audio or ()),
         videos=tuple(video or ()),
         fps=fps,
     )
