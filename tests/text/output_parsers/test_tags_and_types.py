@@ -653,3 +653,26 @@ def test_tags_that_models_repeat_or_confuse_are_not_part_of_the_answer(text):
 )
 def test_an_answer_in_tags_of_its_own_stays_text(text):
     assert at_every_place("<tool_call>", text) == Whole(text, "", ())
+
+
+@pytest.mark.parametrize(
+    ("template", "prompt", "text"),
+    [
+        ("<think> <answer>", "", "<think>\nplan\n</think>\n<answer>\nHello there\n</answer>"),
+        ("<think> <answer>", "<think>\n", "plan\n</think>\n<answer>\nHello there\n</answer>\n"),
+        ("<think></think> <response>", "", "<think>plan</think><response>Hello there</response>"),
+        ("</think> <response>", "<think>\n", "plan\n</think>\n<response>Hello there</response>"),
+        ("<thought> </thought>", "[|assistant|]<thought>\n", "plan\n</thought>\n\nHello there"),
+        ("<reasoning>", "<reasoning>\n", "plan\n</reasoning>Hello there"),
+        ("◁think▷", "", "◁think▷plan◁/think▷Hello there"),
+    ],
+)
+def test_reasoning_and_answer_are_taken_out_of_their_tags(template, prompt, text):
+    for pieces in ([text], text, [text[:9], text[9:]]):
+        assert parsed(template, pieces, prompt=prompt) == Whole("Hello there", "plan", ())
+
+
+def test_tags_of_answers_are_text_without_reasoning():
+    for template in ("<answer> <response>", "<think>"):
+        text = "<answer>\n<response>Hello</response>"
+        assert parsed(template, [text]) == Whole(text, "", ())

@@ -22,6 +22,14 @@ _REASONING = (
     Span("<|thought_start|>", ("<|thought_end|>",)),
     Span("<|open|>think<|sep|>", ("<|close|>think<|sep|>",)),
     Span("Here are my reasoning steps:", ("[BEGIN FINAL RESPONSE]",)),
+    Span("<thought>", ("</thought>",)),
+    Span("<reasoning>", ("</reasoning>",)),
+    Span("◁think▷", ("◁/think▷",)),
+)
+# Tags around the answer after reasoning: Granite 3 and Ernie 4.5, and Hunyuan.
+_ANSWERS = (
+    Span("<response>", ("</response>",), unwrapped=True),
+    Span("<answer>", ("</answer>",), unwrapped=True),
 )
 # Both must be there: "<|think|>" alone is Gemma 4's switch for reasoning.
 _SOLAR = ("<|think|>", "<|content|>")
@@ -29,8 +37,10 @@ _NAMED = re.compile(r"""HYTK\s*=\s*['"]([^'"]*)['"]""")
 
 
 def reasoning_spans(template: str) -> tuple[Span, ...]:
-    """Return the spans of reasoning whose tags a chat template has."""
+    """Return the spans of reasoning whose tags a chat template has, and of answers after it."""
     found = tuple(span for span in _REASONING if _has(template, span))
+    if found:
+        found += tuple(span for span in _ANSWERS if span.opening in template)
     suffix = find_suffix(template)
     if suffix is None:
         return found

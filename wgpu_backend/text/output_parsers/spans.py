@@ -413,8 +413,8 @@ class SpanParser(OutputParser):
             return False
         if tag in span.closings:
             self._text.at += len(tag)
-        if not span.unwrapped:
-            self._content.restart()
+        # White space beside the tags of an answer is not part of it.
+        self._content.restart()
         return not span.unwrapped
 
     def _stream_into(self, into: Trimmed, tags: Tags, span: Span) -> Reader[str | None]:
