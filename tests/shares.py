@@ -34,7 +34,7 @@ GPU_FIXTURES = {"executors", "gpu", "any_gpu", "full", "split"}
 # Of the cases that `make test` leaves out, a run draws one in so many of each test, by its seed. So
 # two runs differ, and what one of them misses a later one finds. `--every-case` runs them all.
 # Of slow tests, which take more than half of the time, it draws fewer.
-ONE_IN, ONE_IN_SLOW = 4, 8
+ONE_IN, ONE_IN_SLOW = 6, 12
 
 # A drawn few of the cases that differ little from others and take ten seconds of compiling.
 RARE_CASES = 6

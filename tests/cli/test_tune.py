@@ -33,6 +33,7 @@ def tiny(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 
 @pytest.mark.gpu
+@pytest.mark.slow
 @needs_tiles
 def test_a_table_says_what_is_chosen(cli: Cli, adapter: str, tiny: Path) -> None:
     done = cli("tune", "-d", adapter, "--only", "q4_0")
@@ -51,6 +52,7 @@ def test_a_table_says_what_is_chosen(cli: Cli, adapter: str, tiny: Path) -> None
 
 
 @pytest.mark.gpu
+@pytest.mark.slow
 @needs_tiles
 def test_json_has_every_candidate(cli: Cli, adapter: str, tiny: Path) -> None:
     done = cli("tune", "-d", adapter, "--only", "q4_0", "--json")

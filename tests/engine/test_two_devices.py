@@ -154,6 +154,7 @@ def test_so_do_an_adapter_and_the_host(path, wanted, first):
 
 
 @wgpu_native_only
+@pytest.mark.slow
 def test_a_second_device_adds_few_calls_to_a_token(full):
     """Each call takes a tenth of a microsecond or more, and a token of a small model 2 ms."""
     name = full.info.id

@@ -39,6 +39,7 @@ def path(request, tmp_path_factory):
     return tiny_model(folder / "tiny.gguf", *request.param)
 
 
+@pytest.mark.slow
 def test_a_loaded_model_compiles_nothing_more(path):
     with wgpu_backend.load(path, num_ctx=256) as model:
         counters = model.backend.executor.device.counters

@@ -146,6 +146,7 @@ def deep(model, monkeypatch):
 
 
 @pytest.mark.parametrize("together", [False, True])
+@pytest.mark.slow
 def test_a_pass_ahead_of_a_mask_leaves_answers_as_they_are(deep, monkeypatch, together):
     never, _ = answers(deep, 1 << 30, monkeypatch, together=together)
     undecided, decide = [], step.Late.decide
@@ -248,6 +249,7 @@ def test_a_request_is_cancelled_while_its_pass_waits_for_a_mask(deep, monkeypatc
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.gpu
+@pytest.mark.slow
 def test_the_device_chooses_what_numpy_does(path, full, way):
     # In f32: keys that round to another f16 move logits enough for another draw.
     how = {"num_parallel": 4, "kv_dtype": "f32", "exact": True}

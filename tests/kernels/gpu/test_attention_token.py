@@ -49,7 +49,7 @@ def test_tokens_of_their_own_take_it_and_others_do_not(wide, rng, tokens, capabi
 
 
 @pytest.mark.parametrize(
-    "group", [1, 3, *(pytest.param(n, marks=pytest.mark.slow) for n in (4, 7, 8))]
+    "group", [1, *(pytest.param(n, marks=pytest.mark.slow) for n in (3, 4, 7, 8))]
 )
 def test_heads_share_keys(wide, check, rng, group):
     case = one_each(rng, heads=2 * group, kv_heads=2, cols=64)

@@ -57,6 +57,7 @@ def shader_of(executor, build):
 @pytest.mark.parametrize(
     ("layout", "dtype"), list(zip(("permuted", "sliced", "shifted"), FLOATS, strict=True)), ids=str
 )
+@pytest.mark.slow
 def test_operands_may_be_views_of_every_type(wide, check, rng, layout, dtype):
     x, w = rng.standard_normal((1, 5, 6, 32), "f4"), rng.standard_normal((20, 2, 3, 32), "f4")
     check(
