@@ -232,6 +232,7 @@ def load(
                 shares.report_load,
                 cancelled,
                 tower,
+                test_progress=shares.report_rules,
                 load_towers=warmup or tower is not None,
             )
             _change(model, loras, vectors, control_layers, load_towers=tower is not None)
@@ -264,6 +265,11 @@ class _Shares:
         self._tested = TEST_SHARE
         self._report(share * TEST_SHARE)
 
+    def report_rules(self, _share: float) -> None:
+        # The weights are loaded, so the share stays.
+        if self._cancelled is not None and self._cancelled():
+            raise LoadCancelled(f"{self._file}: loading was cancelled while kernels were tested")
+
     def report_load(self, share: float) -> None:
         self._report(self._tested + share * (1 - self._tested))
 
@@ -281,6 +287,7 @@ def _load_model(
     cancelled: Callable[[], bool] | None,
     mmproj: Path | None,
     *,
+    test_progress: Callable[[float], None],
     load_towers: bool,
 ) -> LanguageModel:
     """Load the weights while the model's kernels are compiled, and make the model."""
@@ -291,7 +298,7 @@ def _load_model(
             f"{backend.file.path}: {backend.config.architecture!r} takes sounds and writes their "
             "text; use `wgpu-backend transcribe`, or wgpu_backend.engine.speech.load"
         )
-    with warm_up(backend, kind, dtype, mmproj, towers=load_towers):
+    with warm_up(backend, kind, dtype, mmproj, towers=load_towers, progress=test_progress):
         backend.load(progress, cancelled, fused_weights=kind.fused_weights)
     return LanguageModel(backend, num_ctx, dtype, num_parallel, mmproj)
 
@@ -400,8 +407,11 @@ def warm_up(
     mmproj: Path | None = None,
     *,
     towers: bool = False,
+    progress: Callable[[float], None] | None = None,
 ) -> Generator[None]:
     """Compile a model's pipelines while the block runs; they are ready when it ends.
+
+    Rules that the model uses and that were not tested on the device yet are tested at its end.
 
     Parameters
     ----------
@@ -413,6 +423,8 @@ def warm_up(
         File or folder of towers; None to look for it.
     towers : bool
         Whether the towers' pipelines are compiled, too.
+    progress : callable or None
+        Called with the share of these tests that is done.
     """
     executor = backend.executor
     each = executor.children if isinstance(executor, PlacedExecutor) else (executor,)
@@ -445,6 +457,9 @@ def warm_up(
             # the `with` waits for them.
             pool.shutdown(wait=False, cancel_futures=True)
             raise
+    for one in each:
+        if isinstance(one, WgpuExecutor) and one.trust is not None:
+            one.trust.test_noted(progress)
 
 
 def _try(act: Callable[..., object], *args: object) -> None:

@@ -17,7 +17,7 @@ has no kernel for it, or only one of last resort.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import is_not
 from typing import Any, Protocol
@@ -39,6 +39,8 @@ from wgpu_backend.graph.node import (
 from wgpu_backend.graph.spec import Spec
 
 Runs = Callable[[Operation, Launch, Capabilities], bool]
+# Returns the rules that compute wrong values, of names of rules and ops.
+FindWrong = Callable[[Collection[str]], Collection[str]]
 # Stands for every op: such rules are tried after those for the op itself.
 ANY = "*"
 # Rounds of rules that feed each other. Today's rules need four.
@@ -142,6 +144,11 @@ class Graph:
         Storage for the result of a new node.
     runs : callable
         Whether a device has a kernel for a launch of an op.
+
+    Attributes
+    ----------
+    applied : set of str
+        Names of the rules that replaced a node.
     """
 
     def __init__(
@@ -155,6 +162,7 @@ class Graph:
         self.capabilities = capabilities
         self._runs = runs
         self.nodes = list(nodes)
+        self.applied: set[str] = set()
         self._wanted = {node.storage for node in outputs}
         self._allocate = allocate
         self._fresh: list[Node] = []
@@ -328,6 +336,7 @@ class Graph:
             self._fresh, self._absorbed = [], []
             new = rule.replace(asked, self)
             if new is not None and all(self._fits(n, node) for n in self._fresh):
+                self.applied.add(rule.name)
                 return [
                     *(n for n in self._fresh if n is not new),
                     _substitute(node, new, rule.name),
@@ -426,6 +435,7 @@ def fuse_nodes(
     capabilities: Capabilities,
     allocate: Callable[[Spec], Storage],
     runs: Runs = _anywhere,
+    find_wrong: FindWrong | None = None,
 ) -> list[Node]:
     """Return fewer nodes that give the same outputs.
 
@@ -439,6 +449,9 @@ def fuse_nodes(
         Storage for the result of a new node.
     runs : callable
         Whether a device has a kernel for a launch of an op: rules make no others.
+    find_wrong : callable or None
+        Called with the names of the rules that applied and of the ops that are left. The rules
+        that it returns are not used.
 
     Returns
     -------
@@ -446,12 +459,27 @@ def fuse_nodes(
         In an order in which they may run. A replacement writes the storage of the node it
         replaces, so what reads that needs no change.
     """
-    graph = Graph(nodes, outputs, capabilities, allocate, runs)
-    try:
-        for _ in range(ROUNDS):
-            if not graph.rewrite(rules):
-                break
-        return graph.nodes
-    finally:
-        # Also after an error: nodes keep storages with device memory.
-        graph.forget()
+    outputs, allowed = list(outputs), rules
+    while True:
+        graph = Graph(nodes, outputs, capabilities, allocate, runs)
+        try:
+            for _ in range(ROUNDS):
+                if not graph.rewrite(allowed):
+                    break
+            fused, applied = graph.nodes, graph.applied
+        finally:
+            # Also after an error: nodes keep storages with device memory.
+            graph.forget()
+        if find_wrong is None:
+            return fused
+        ops = {node.call.op.name for node in fused if node.call is not None}
+        wrong = applied & set(find_wrong(applied | ops))
+        if not wrong:
+            return fused
+        allowed = _without(allowed, wrong)
+
+
+def _without(
+    rules: Mapping[str, Sequence[Rule]], names: Collection[str]
+) -> Mapping[str, Sequence[Rule]]:
+    return {op: [rule for rule in own if rule.name not in names] for op, own in rules.items()}

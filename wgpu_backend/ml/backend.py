@@ -577,10 +577,11 @@ def _wgpu(params: BackendParams) -> Executor:
     )
     executor = WgpuExecutor(device)
     try:
-        known, wrong = probe_capabilities(
+        known, wrong, trust = probe_capabilities(
             executor, profile, self_test=params.self_test, progress=params.progress
         )
         executor = executor.as_if(known)
+        executor.trust = trust
         # Without the kernels that this driver computes wrongly.
         executor.rules = fusions(
             params.fusion, exact=params.exact, coarse=params.coarse, without=wrong

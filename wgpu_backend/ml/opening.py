@@ -81,7 +81,7 @@ def open_placed(
 
     openers, known = openers or {}, known or {}
     children: list[Executor] = []
-    tested: set[str] = set()
+    tested: dict[str, Executor] = {}
     try:
         for name in placement.devices:
             if name in openers:
@@ -92,8 +92,8 @@ def open_placed(
             # Another device on an adapter takes the verdict of the first.
             adapter = split_copy(info.id)[0]
             own = replace(params, device=info, self_test=params.self_test and adapter not in tested)
-            tested.add(adapter)
             children.append(_open_child(kind, own, placement, len(children), tied=tied))
+            _take_trust(children[-1], tested.setdefault(adapter, children[-1]))
     except BaseException:
         for child in children:
             child.close()
@@ -103,6 +103,14 @@ def open_placed(
     if len(children) == 1 and is_here:
         return children[0]
     return PlacedExecutor(children, placement, tied=tied)
+
+
+def _take_trust(executor: Executor, first: Executor) -> None:
+    """Let a device test rules where the first one of its adapter does."""
+    from wgpu_backend.ml.wgpu.executor import WgpuExecutor
+
+    if isinstance(executor, WgpuExecutor) and isinstance(first, WgpuExecutor):
+        executor.trust = first.trust
 
 
 def _require_own_memory(placement: Placement, at: int) -> None:

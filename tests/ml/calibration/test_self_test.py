@@ -27,6 +27,7 @@ from wgpu_backend.ml.calibration.self_test import (
     cases,
     fused_cases,
     fused_test,
+    make_trust,
     remembered_trust,
     require_trust,
     self_test,
@@ -203,16 +204,89 @@ def recorded_by(executor, rules, make) -> list[str]:
 @pytest.mark.gpu
 def test_a_wrong_fused_op_is_left_out_and_remembered(executors, tmp_path, monkeypatch) -> None:
     executor = executors("full")
-    monkeypatch.setattr(executor, "rules", {})
     monkeypatch.setattr(module, "self_test", lambda *_: [])
     monkeypatch.setattr(module, "fused_test", lambda *_: [Finding("linear_q8", 0.5, 1e-3)])
     cache = tmp_path / "trusted.json"
+    assert require_trust(executor, "full", cache) == frozenset()
+    trust = make_trust(executor, "full", cache)
     with pytest.warns(LeftOutWarning, match=r"linear_q8 \(NMSE 5\.0e-01, at most 1e-03"):
-        assert require_trust(executor, "full", cache) == {"linear_q8"}
+        assert trust.find_wrong({"linear_q8", "linear"}) == {"linear_q8"}
 
-    assert require_trust(executor, "full", cache) == {"linear_q8"}  # without a second warning
+    monkeypatch.setattr(module, "fused_test", lambda *_: pytest.fail("ran again"))
+    assert trust.find_wrong({"linear_q8"}) == {"linear_q8"}
+    assert make_trust(executor, "full", cache).find_wrong({"linear_q8"}) == {"linear_q8"}
+    assert require_trust(executor, "full", cache) == {"linear_q8"}
     rules = fusions(exact=False, without={"linear_q8"})
     assert "linear_q8" not in {rule.name for named in rules.values() for rule in named}
+
+
+def in_turn(monkeypatch) -> list[list[str]]:
+    """Let rules be right, and note those of each test."""
+    asked: list[list[str]] = []
+
+    def tested(executor, run, names) -> list[Finding]:
+        assert (executor.rules, executor.trust) == ({}, None)
+        asked.append(sorted(names))
+        return [Finding(name, 0.0) for name in names]
+
+    monkeypatch.setattr(module, "fused_test", tested)
+    return asked
+
+
+@pytest.mark.gpu
+def test_a_rule_is_tested_before_a_graph_first_uses_it(full, tmp_path, monkeypatch, rng) -> None:
+    asked = in_turn(monkeypatch)
+    executor = full.as_if(full.capabilities)
+    executor.rules = fusions(["chain", "rms_norm_add"], exact=True)
+    executor.trust = make_trust(executor, "full", tmp_path / "trusted.json")
+    x = rng.standard_normal((3, 8), "f4")
+
+    def run(make) -> None:
+        with Context(executor) as context:
+            make(context.from_numpy(x)).numpy()
+
+    run(lambda x: x.silu())
+    assert asked == []
+    for _ in range(2):
+        run(lambda x: x.silu().tanh())
+    assert asked == [["chain"]]
+    run(lambda x: x + x.silu().tanh().rms_norm(eps=1e-5))
+    assert asked == [["chain"], ["rms_norm_add"]]
+    found = json.loads((tmp_path / "trusted.json").read_text())
+    assert [*found.values()] == [{"chain": True, "rms_norm_add": True}]
+    # Another process takes the verdict.
+    executor.trust = make_trust(executor, "full", tmp_path / "trusted.json")
+    run(lambda x: x.silu().tanh())
+    assert len(asked) == 2
+
+
+@pytest.mark.gpu
+def test_a_graph_does_without_a_rule_found_wrong(full, tmp_path, monkeypatch, rng) -> None:
+    monkeypatch.setattr(module, "fused_test", lambda *_: [Finding("chain", 1.0)])
+    executor = full.as_if(full.capabilities)
+    executor.rules = fusions(["chain", "rms_norm_add"], exact=True)
+    executor.trust = make_trust(executor, "full", tmp_path / "trusted.json")
+    x = rng.standard_normal((3, 8), "f4")
+    with Context(executor) as context:
+        y = context.from_numpy(x).silu().tanh()
+        with pytest.warns(LeftOutWarning, match="chain"):
+            recorded = context.record(y)
+        assert [titled(node) for node, _ in recorded.plan.steps] == ["silu", "tanh"]
+        recorded.close()
+
+
+@pytest.mark.gpu
+def test_an_op_whose_rule_never_applies_here_is_tested_all_the_same(full, tmp_path, monkeypatch):
+    asked = in_turn(monkeypatch)
+    trust = make_trust(full, "full", tmp_path / "trusted.json")
+    trust.note({"scaled_attention", "softmax"})
+    trust.test_noted()
+    trust.test_noted()
+    assert asked == [["scaled_attention_matrix"]]
+
+
+def test_each_op_of_the_table_names_a_case() -> None:
+    assert set(module.ALSO.values()) <= {name for name, _, _ in fused_cases()}
 
 
 def few(monkeypatch, wanted: int = 3) -> None:
@@ -259,7 +333,7 @@ def test_what_computes_nothing_that_matters_does_not_wait(tmp_path: Path, monkey
     assert remembered_trust(NumpyExecutor(), "full", cache) == frozenset()
     assert not cache.exists()
     key = module.device_key(NumpyExecutor(), "full")
-    cache.write_text(json.dumps({key: ["linear_q8"]}))
+    cache.write_text(json.dumps({key: {"linear_q8": False, "chain": True}}))
     assert remembered_trust(NumpyExecutor(), "full", cache) == {"linear_q8"}
 
 

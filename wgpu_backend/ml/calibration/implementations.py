@@ -226,9 +226,10 @@ def measure(
             opened = WgpuExecutor(Device.open(device, profile=profile, implementation=name))
             stack.callback(opened.close)
             # Measured with the kernels and rules that a model would use later.
-            known, wrong = probe_capabilities(opened, profile, self_test=self_test)
+            known, wrong, trust = probe_capabilities(opened, profile, self_test=self_test)
             executor = opened.as_if(known)
             executor.rules = fusions(True, exact=False, without=wrong)
+            executor.trust = trust
             prompt.append(record_products(executor, stack, sizes, sizes.tokens, 1))
             decode.append(record_products(executor, stack, sizes, 1, sizes.layers))
         wanted, found = (graph.run({}).wait()[0] for graph in prompt)

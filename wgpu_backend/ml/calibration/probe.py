@@ -8,9 +8,15 @@ from dataclasses import replace
 from wgpu_backend.device.lanes import lanes_together
 from wgpu_backend.graph.capabilities import Capabilities, Profile
 from wgpu_backend.kernels import complete
-from wgpu_backend.ml.calibration.self_test import apply_verdict, remembered_trust, require_trust
+from wgpu_backend.ml.calibration.self_test import (
+    apply_verdict,
+    make_trust,
+    remembered_trust,
+    require_trust,
+)
 from wgpu_backend.ml.calibration.tuning_cache import add_tuning
 from wgpu_backend.ml.wgpu.executor import WgpuExecutor
+from wgpu_backend.ml.wgpu.trust import Trust
 
 
 def probe_capabilities(
@@ -19,7 +25,7 @@ def probe_capabilities(
     *,
     self_test: bool,
     progress: Callable[[float], None] | None = None,
-) -> tuple[Capabilities, frozenset[str]]:
+) -> tuple[Capabilities, frozenset[str], Trust | None]:
     """Combine the adapter's features, a probe, the self-test's verdict, tuning and kernel families.
 
     Parameters
@@ -36,6 +42,8 @@ def probe_capabilities(
     Capabilities
     frozenset of str
         Ops that fusion rules may not make.
+    Trust or None
+        Tests further rules before their first use; None without the self-test.
 
     Raises
     ------
@@ -49,4 +57,6 @@ def probe_capabilities(
         verdict = require_trust(asked, profile, progress=progress)
     else:
         verdict = remembered_trust(asked, profile)
-    return complete(add_tuning(apply_verdict(probed, verdict), asked, profile)), verdict
+    judged = apply_verdict(probed, verdict)
+    trust = make_trust(executor.as_if(complete(judged)), profile) if self_test else None
+    return complete(add_tuning(judged, asked, profile)), verdict, trust

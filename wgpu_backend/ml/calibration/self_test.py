@@ -2,10 +2,10 @@
 
 Drivers miscompile. A matrix product, quantised products, softmax and attention are compared with
 their NumPy references. If one is wrong, the device is tested again with kernels without subgroups,
-and refused if that does not help. Kernels that only fusion rules use are compared, too, and not
-used if wrong. The verdict is stored by adapter, driver, profile and shaders. The test takes a few
-seconds once; on a rasteriser, which compiles slowly, a minute, so that several devices of the same
-adapter share the work.
+and refused if that does not help. Kernels that only fusion rules use are compared before a graph
+first uses them, and not used if wrong: a model uses few of them, and a rasteriser would compile
+them all for two minutes. The verdicts are stored by adapter, driver, profile and shaders. On a
+rasteriser several devices of the same adapter share the work.
 """
 
 from __future__ import annotations
@@ -53,6 +53,7 @@ from wgpu_backend.ml.executor import Executor
 from wgpu_backend.ml.numpy_executor import NumpyExecutor
 from wgpu_backend.ml.tensor import Tensor
 from wgpu_backend.ml.wgpu.executor import WgpuExecutor
+from wgpu_backend.ml.wgpu.trust import Trust
 from wgpu_backend.ops.attention.paged import Scores
 from wgpu_backend.ops.linear.activation_rounding import EVERY_PRODUCT
 from wgpu_backend.ops.op import fusions
@@ -76,6 +77,15 @@ BEFORE = {
     **{trial.rule: trial.before for family in FAMILIES for trial in family.cases},
 }
 
+# Cases that a graph with one of these ops needs, too: on devices where their rules never apply,
+# they run the op's own kernel.
+ALSO = {
+    "scaled_attention": "scaled_attention_matrix",
+    "convolve": "convolve_matrix",
+    "linear_by_expert": "linear_by_expert_add",
+    "sample_into": "top_k_sample_into",
+}
+
 # Rules that apply where eight bits do not pay.
 INSTEAD_OF_BYTES = {t.rule for family in FAMILIES for t in family.cases if not t.in_bytes}
 
@@ -90,6 +100,11 @@ def cases() -> Iterator[tuple[str, Make]]:
             f"{dtype} product",
             lambda c, r, d=dtype: draw_quantised(c, r, d).mulmat(normal(c, r, 1, 256)),
         )
+    # Prompts have tiles of their own.
+    yield (
+        "q4_0 product of columns",
+        lambda c, r: draw_quantised(c, r, dtypes.Q4_0).mulmat(normal(c, r, 37, 256)),
+    )
     yield "softmax", lambda c, r: normal(c, r, 3, 257).softmax()
     yield "rms_norm", lambda c, r: normal(c, r, 3, 257).rms_norm(eps=1e-5)
     yield "attention", attention
@@ -271,6 +286,8 @@ def _joined_parts(context: Context, rng: np.random.Generator) -> Tensor:
 
 # A verdict with these words: kernels that use subgroups, or matrix units, are wrong.
 SUBGROUPS = "subgroups"
+# The kernels without which nothing goes; a verdict on a device has it if they were tested.
+PORTABLE = "portable kernels"
 MATRIX = "matrix units"
 # For a process that tries matrix units; drivers take seconds to compile.
 TRIAL_SECONDS = 120
@@ -280,6 +297,8 @@ TURN_SECONDS = 300
 MOST_DEVICES = 4
 _LOG = logging.getLogger("wgpu_backend.self_test")
 Progress = Callable[[float], None]
+# By rule or by one of the words above, whether it is right.
+Verdict = dict[str, bool]
 Case = TypeVar("Case")
 
 
@@ -313,9 +332,18 @@ def self_test(executor: Executor, run: Run | None = None) -> list[Finding]:
     return (run or Run([executor])).findings([*cases()], _finding)
 
 
-def fused_test(executor: WgpuExecutor, run: Run | None = None) -> list[Finding]:
-    """Compare each op that only fusion rules make, with rounding wherever it is possible."""
-    return (run or Run([executor])).findings([*fused_cases()], _fused_finding)
+def fused_test(
+    executor: WgpuExecutor, run: Run | None = None, names: Collection[str] | None = None
+) -> list[Finding]:
+    """Compare ops that only fusion rules make, with rounding wherever it is possible.
+
+    Parameters
+    ----------
+    names : collection of str or None
+        Of their rules; None for all.
+    """
+    wanted = [case for case in fused_cases() if names is None or case[0] in names]
+    return (run or Run([executor])).findings(wanted, _fused_finding)
 
 
 def _finding(executor: Executor, case: tuple[str, Make]) -> Finding:
@@ -354,8 +382,6 @@ class Run:
     def __init__(self, executors: Sequence[Executor], progress: Progress | None = None) -> None:
         self._executors = executors
         self._progress = progress or _ignore_progress
-        self._done = 0
-        self._total = len([*cases(), *fused_cases()])
 
     def as_if(self, capabilities: Capabilities) -> None:
         """Choose kernels by these capabilities from now on."""
@@ -368,7 +394,6 @@ class Run:
         # Each device takes the next case when it is done: kernels differ much in compilation time.
         waiting = deque(enumerate(wanted))
         found: dict[int, Finding] = {}
-        before = self._done
 
         def work(executor: Executor, tell: Callable[[], None]) -> None:
             while True:
@@ -381,8 +406,7 @@ class Run:
                 tell()
 
         def tell() -> None:
-            self._done = before + len(found)
-            self._progress(min(self._done / self._total, 1.0))
+            self._progress(len(found) / len(wanted))
 
         first, *others = self._executors
         with ThreadPoolExecutor(max(len(others), 1), "wgpu_backend self-test") as pool:
@@ -421,8 +445,8 @@ def require_trust(
     Returns
     -------
     frozenset of str
-        Ops of fusion rules to leave out, as they compute wrong values here, and `SUBGROUPS` where
-        kernels have to do without them, see `apply_verdict`.
+        Ops of fusion rules to leave out, as they were found to compute wrong values here, and
+        `SUBGROUPS` where kernels have to do without them, see `apply_verdict`.
 
     Raises
     ------
@@ -435,25 +459,72 @@ def require_trust(
         For each thing that is left out, when it is found; not when it is remembered.
     """
     path = cache or cache_file("trusted.json")
-    key = device_key(executor, profile)
-    verdicts = _verdicts(path)
-    if key in verdicts:
-        return frozenset(verdicts[key])
+
+    def test(known: Verdict) -> Verdict:
+        wrong = _test_device(executor, path, progress or _ignore_progress)
+        return {PORTABLE: True, **dict.fromkeys(wrong, False)}
+
+    return _list_wrong(_judge(device_key(executor, profile), {PORTABLE}, path, test))
+
+
+def make_trust(executor: WgpuExecutor, profile: str, cache: Path | None = None) -> Trust:
+    """Make the tests of fusion rules that graphs first use, see `fuse_nodes`.
+
+    Parameters
+    ----------
+    executor : WgpuExecutor
+        As in `require_trust`, with a verdict applied.
+    """
+    path = cache or cache_file("trusted.json")
+    tested = frozenset(case[0] for case in fused_cases())
+    executor = _plain(executor)
+
+    def test(names: Collection[str], progress: Progress | None) -> Collection[str]:
+        rules = tested & {*names, *(ALSO[name] for name in names if name in ALSO)}
+        if not rules:
+            return ()
+
+        def test_new(known: Verdict) -> Verdict:
+            return _test_rules(executor, rules - known.keys(), progress or _ignore_progress)
+
+        return _list_wrong(_judge(device_key(executor, profile), rules, path, test_new))
+
+    return Trust(test)
+
+
+def _plain(executor: WgpuExecutor) -> WgpuExecutor:
+    """Return an executor of the same device without rules, and so without trust in them."""
+    plain = executor.as_if(executor.capabilities)
+    plain.rules, plain.trust = {}, None
+    return plain
+
+
+def _judge(
+    key: str, names: Collection[str], path: Path | None, test: Callable[[Verdict], Verdict]
+) -> Verdict:
+    """Return the verdict on a device that covers these names, after tests of what it lacks."""
+    known = _verdicts(path).get(key, {})
+    if known.keys() >= set(names):
+        return known
     with one_process_at_a_time(path, TURN_SECONDS):
         # The process that had its turn before may have tested this device.
-        verdicts = _verdicts(path)
-        if key not in verdicts:
-            verdicts[key] = _test_device(executor, path, progress or _ignore_progress)
+        known = _verdicts(path).get(key, {})
+        if not known.keys() >= set(names):
+            known = known | test(known)
             # Without a writable cache, the device is tested at each start.
             with suppress(OSError):
-                write(path, verdicts)
-    return frozenset(verdicts[key])
+                write(path, {**_verdicts(path), key: known})
+    return known
 
 
 def remembered_trust(executor: Executor, profile: str, cache: Path | None = None) -> frozenset[str]:
     """Return the remembered verdict, or an empty one, for uses that do not need the test."""
     verdicts = _verdicts(cache or cache_file("trusted.json"))
-    return frozenset(verdicts.get(device_key(executor, profile), []))
+    return _list_wrong(verdicts.get(device_key(executor, profile), {}))
+
+
+def _list_wrong(verdict: Verdict) -> frozenset[str]:
+    return frozenset(name for name, is_right in verdict.items() if not is_right)
 
 
 def apply_verdict(capabilities: Capabilities, verdict: Collection[str]) -> Capabilities:
@@ -468,15 +539,14 @@ def apply_verdict(capabilities: Capabilities, verdict: Collection[str]) -> Capab
 def _test_device(executor: Executor, path: Path | None, progress: Progress) -> list[str]:
     """Test a device and report the progress, as it takes long."""
     info, begin = executor.info, time.perf_counter()
-    takes = "about a minute" if info.kind == "software" else "some seconds"
+    takes = "up to a minute" if info.kind == "software" else "some seconds"
     kept = f"remembered in {path.parent}" if path else "not remembered, as there is no home folder"
     _LOG.warning("first use of %s: testing its kernels, %s; %s", info.name, takes, kept)
     progress(0.0)
     with ExitStack() as stack:
         run = Run([executor, *_helpers(executor, stack)], progress)
         units = _find_wrong_units(executor, run)
-        features = [*units, *_find_wrong_features(executor, run, units)]
-        verdict = [*features, *_find_wrong_rules(executor, run)]
+        verdict = [*units, *_find_wrong_features(executor, run, units)]
     _LOG.warning("%s is tested, %.0f s", info.name, time.perf_counter() - begin)
     return verdict
 
@@ -540,13 +610,19 @@ def _warn(message: str) -> None:
     warnings.warn(message, LeftOutWarning, stacklevel=6)
 
 
-def _find_wrong_rules(executor: Executor, run: Run) -> list[str]:
-    if not isinstance(executor, WgpuExecutor):
-        return []
-    wrong = [f for f in fused_test(executor, run) if not f.passed]
-    for finding in wrong:
-        _warn(f"device {executor.info.id}: {finding} is not used, the ops it fuses run one by one")
-    return [f.name for f in wrong]
+def _test_rules(executor: WgpuExecutor, names: Collection[str], progress: Progress) -> Verdict:
+    """Test the cases of rules, and warn of those that compute wrong values."""
+    info, begin = executor.info, time.perf_counter()
+    with ExitStack() as stack:
+        helpers = _helpers(executor, stack) if len(names) > 1 else ()
+        found = fused_test(executor, Run([executor, *helpers], progress), names)
+    for finding in found:
+        if not finding.passed:
+            text = f"{finding} is not used, the ops it fuses run one by one"
+            _warn(f"device {info.id}: {text}")
+    seconds = time.perf_counter() - begin
+    _LOG.info("%s: tested %s, %.0f s", info.name, ", ".join(sorted(names)), seconds)
+    return {name: all(f.passed for f in found if f.name == name) for name in names}
 
 
 def device_key(executor: Executor, profile: str) -> str:
@@ -572,9 +648,11 @@ def _shaders(folder: Traversable, prefix: str) -> Iterator[tuple[str, bytes]]:
             yield prefix + entry.name, entry.read_bytes()
 
 
-def _verdicts(path: Path | None) -> dict[str, list[str]]:
-    found = {key: cast("list[object]", v) for key, v in read(path).items() if isinstance(v, list)}
-    return {key: [str(name) for name in names] for key, names in found.items()}
+def _verdicts(path: Path | None) -> dict[str, Verdict]:
+    found = {key: cast("Verdict", v) for key, v in read(path).items() if isinstance(v, dict)}
+    return {
+        key: {name: is_right is True for name, is_right in v.items()} for key, v in found.items()
+    }
 
 
 def _error(executor: Executor, make: Make) -> float:

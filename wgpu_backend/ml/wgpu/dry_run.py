@@ -19,7 +19,7 @@ from wgpu_backend.device.wgsl.module import Shader
 from wgpu_backend.dtypes import DType
 from wgpu_backend.errors import ContextError
 from wgpu_backend.graph.capabilities import Capabilities, DeviceInfo
-from wgpu_backend.graph.fusion import Rule, fuse_nodes
+from wgpu_backend.graph.fusion import FindWrong, Rule, fuse_nodes
 from wgpu_backend.graph.memory import MemoryPlan, plan
 from wgpu_backend.graph.node import Node, Storage
 from wgpu_backend.graph.schedule import schedule
@@ -75,12 +75,20 @@ class DryRunExecutor:
         Whose device and fusion rules graphs are recorded for.
     found : callable
         Given each shader the first time it is needed.
+    note : callable or None
+        As ``find_wrong`` of `fuse_nodes`; notes the rules and ops of graphs.
     """
 
-    def __init__(self, executor: Recordable, found: Callable[[Shader], object]) -> None:
+    def __init__(
+        self,
+        executor: Recordable,
+        found: Callable[[Shader], object],
+        note: FindWrong | None = None,
+    ) -> None:
         self.info: DeviceInfo = executor.info
         self.capabilities: Capabilities = executor.capabilities
         self._rules = executor.rules
+        self._note = note
         self._storage = executor.reserve_weight
         self._found = found
         self._seen: set[Shader] = set()
@@ -128,7 +136,9 @@ class DryRunExecutor:
     ) -> DryRunGraph:
         """Plan a graph's memory without selecting its kernels."""
         scheduled, outputs = schedule([*outputs, *unread]), lasting_nodes(outputs, unread)
-        nodes = fuse_nodes(scheduled, outputs, self._rules, self.capabilities, intermediate, runs)
+        nodes = fuse_nodes(
+            scheduled, outputs, self._rules, self.capabilities, intermediate, runs, self._note
+        )
         return DryRunGraph(scheduled, plan(nodes, outputs), [{} for _ in range(times)])
 
     def read(self, node: Node) -> Array:
@@ -192,12 +202,16 @@ def make_dry_run(executor: Executor, found: Callable[[Device, Shader], object]) 
     found : callable
         Given each shader the first time that a device needs it.
     """
+
+    def make(one: WgpuExecutor) -> DryRunExecutor:
+        return DryRunExecutor(one, partial(found, one.device), one.trust and one.trust.note)
+
     if isinstance(executor, WgpuExecutor):
-        return DryRunExecutor(executor, partial(found, executor.device))
+        return make(executor)
     assert isinstance(executor, PlacedExecutor)
     own = [child for child in executor.children if isinstance(child, WgpuExecutor)]
     children = [
-        DryRunExecutor(child, partial(found, child.device))
+        make(child)
         if isinstance(child, WgpuExecutor)
         # The NumPy device compiles nothing, whatever its part of a graph is planned for.
         else DryRunExecutor(own[0], lambda _: None)

@@ -30,7 +30,7 @@ from wgpu_backend.dtypes import DType
 from wgpu_backend.errors import ContextError, Unclosed
 from wgpu_backend.files.quantize import decode_blocks
 from wgpu_backend.graph.capabilities import Capabilities, DeviceInfo
-from wgpu_backend.graph.fusion import Rule, fuse_nodes
+from wgpu_backend.graph.fusion import FindWrong, Rule, fuse_nodes
 from wgpu_backend.graph.memory import SLACK, MemoryPlan, plan
 from wgpu_backend.graph.node import Launch, Node, Storage
 from wgpu_backend.graph.schedule import schedule
@@ -66,6 +66,7 @@ from wgpu_backend.ml.wgpu.storage import (
     whole_binding,
     whole_part,
 )
+from wgpu_backend.ml.wgpu.trust import Trust
 from wgpu_backend.ml.wgpu.weight_rows import Rows
 from wgpu_backend.ops.host_values import apply_strides, decode, decode_dense
 from wgpu_backend.ops.layouts.layout import WeightLayout
@@ -156,6 +157,8 @@ class WgpuRecorded:
         Whether the constructor does all the work; otherwise `advance` does it.
     most_work : int
         Of a dispatch, see `kernels`.
+    find_wrong : callable or None
+        See `fuse_nodes`.
 
     Attributes
     ----------
@@ -178,8 +181,10 @@ class WgpuRecorded:
         staging: Slots | None = None,
         at_once: bool = True,
         most_work: int = 0,
+        find_wrong: FindWrong | None = None,
     ) -> None:
         self._device = device
+        self._find_wrong = find_wrong
         self._most_work = most_work
         self._staging = staging
         self._capabilities = capabilities
@@ -215,7 +220,9 @@ class WgpuRecorded:
         self.scheduled: Sequence[Node] = schedule([*outputs, *unread])
         outputs = lasting_nodes(outputs, unread)
         can = self._capabilities
-        nodes = fuse_nodes(self.scheduled, outputs, rules, can, intermediate, runs)
+        nodes = fuse_nodes(
+            self.scheduled, outputs, rules, can, intermediate, runs, self._find_wrong
+        )
         yield True
         self.plan: MemoryPlan = plan(nodes, outputs)
         self.specs = tuple(n.spec for n in self._read)
@@ -554,6 +561,8 @@ class WgpuExecutor:
     ----------
     rules : mapping of str to sequence of Rule
         Fusion rules for graphs recorded from now on, see `wgpu_backend.ops.op.fusions`.
+    trust : Trust or None
+        Tests rules of the self-test before their first use; None to use them untested.
     placement : Placement or None
         The placement of a model that has a part in the host's memory.
     stages : bool
@@ -567,6 +576,7 @@ class WgpuExecutor:
         self._capabilities = capabilities or complete(device.capabilities)
         self._weights = WeightStore(device)
         self._host_weights = WeightStore(device, purpose="host weights")
+        self.trust: Trust | None = None
         self.placement: Placement | None = None
         self._on_host = HostMemory()
         self._slots = SharedSlots(device)
@@ -716,6 +726,7 @@ class WgpuExecutor:
             read=read,
             unread=unread,
             staging=self._staging.take if self.stages else None,
+            find_wrong=self.trust.find_wrong if self.trust else None,
         )
 
     @uninterrupted
@@ -730,6 +741,7 @@ class WgpuExecutor:
             self._lasting_slots.take,
             at_once=at_once,
             most_work=MOST_WORK_OF_SOFTWARE if self.capabilities.software else MOST_WORK,
+            find_wrong=self.trust.find_wrong if self.trust else None,
         )
         return WgpuPausable(recorded, self._turns)
 
