@@ -18,6 +18,7 @@ import json
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -132,7 +133,7 @@ class Bench:
         # Where a weight lies may hang on whether products round activations.
         self.executor.rules = fusions(["linear_q8"] if rounded else [], exact=False)
         try:
-            return leaf(spec, self.executor.weight(spec, memoryview(data), "weight", alone=True))
+            return leaf(spec, self.executor.weight(spec, data.data, "weight", alone=True))
         finally:
             self.executor.rules = {}
 
@@ -146,7 +147,8 @@ class Bench:
         weight = self.weight(m, k, dtype, rounded=kernel == "q8")
         x = self.columns(n, k)
         rows, prologue = (q8_activations(x), Q8) if kernel == "q8" else (x, VALUES)
-        recorded = self.context.record(linear(weight, rows, prologue=prologue))
+        product = cast("Tensor", linear(weight, rows, prologue=prologue))
+        recorded = self.context.record(product)
         return Case(
             kernel, dtype, m, k, n, lambda: sum(t for o, _, t in recorded.timed() if o == "linear")
         )
@@ -154,7 +156,7 @@ class Bench:
     def experts(self, dtype: DType) -> Tensor:
         """Make the weights of all experts, (experts, m, k)."""
         spec = Spec.dense((EXPERTS, *EXPERT), dtype)
-        data = memoryview(self._bytes(spec))
+        data = self._bytes(spec).data
         return leaf(spec, self.executor.weight(spec, data, "experts", alone=True))
 
     def _bytes(self, spec: Spec) -> NDArray[np.uint8]:
@@ -184,9 +186,10 @@ class Bench:
             lambda: sum(t for o, _, t in recorded.timed() if o.startswith(wanted)),
         )
 
-    def roof(self, act: Callable[[Tensor], Tensor], values: np.ndarray, amount: float) -> Roof:
+    def roof(self, act: Callable[[Tensor], Node], values: np.ndarray, amount: float) -> Roof:
         """Record a kernel that is bound by one resource, of which it uses `amount`."""
-        recorded = self.context.record(act(self.context.from_numpy(values)))
+        made = cast("Tensor", act(self.context.from_numpy(values)))
+        recorded = self.context.record(made)
         return Roof(amount, lambda: sum(t for _, _, t in recorded.timed()))
 
 
@@ -305,7 +308,7 @@ def experts_measured(
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--device", default="")
     parser.add_argument("--repetitions", type=int, default=8)
     parser.add_argument("--only", default="", help="formats, separated by commas")

@@ -30,6 +30,7 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 
@@ -52,7 +53,7 @@ VECTORS_A_THREAD = 64
 # twice, writes and reads keys three times, and writes columns; hardware's merges move more.
 WORDS_A_KEY = {"sort_rows": 9}
 HEADER = f"{'op':20}{'ms':>8}{'in+out':>8}{'passes':>8}{'aim':>6}{'far copy':>10}{'of NumPy':>10}"
-Act = Callable[[Tensor], Tensor]
+Act = Callable[[Tensor], Node]
 
 
 def far_threads(launch: Launch, capabilities: Capabilities) -> Launch:
@@ -195,7 +196,7 @@ def seconds(executor: Executor, values: np.ndarray, acts: Sequence[Act], runs: i
     """Return the fastest time of the dispatches of each act, which take turns."""
     with Context(executor) as context:
         x = context.from_numpy(values)
-        recorded = [context.record(act(x)) for act in acts]
+        recorded = [context.record(cast("Tensor", act(x))) for act in acts]
         times = [[sum(t for *_, t in r.timed()) for r in recorded] for _ in range(runs)]
         for one in recorded:
             one.close()
@@ -208,9 +209,8 @@ def moved(executor: Executor, case: Case) -> tuple[int, int]:
         x = context.zeros(*case.shape)
         y = case.act(x)
         made = [node for node in schedule([y]) if node.launch is not None]
-        is_read = any(
-            x.storage is n.storage for node in made for n in node.launch.operands.values()
-        )
+        launches = [node.launch for node in made if node.launch is not None]
+        is_read = any(x.storage is n.storage for m in launches for n in m.operands.values())
         in_out = x.spec.nbytes * is_read + y.spec.nbytes
         return in_out, sum(map(dispatched_nbytes, made)) if case.by_passes else 0
 
@@ -264,7 +264,7 @@ def convolution_gain(executor: Executor, runs: int) -> float:
 
 
 def parsed() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--device", default="")
     parser.add_argument("--repetitions", type=int, default=5)
     parser.add_argument("--only", default="", help="beginnings of names, separated by commas")

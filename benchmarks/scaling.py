@@ -39,6 +39,7 @@ from wgpu_backend.cli.names import BUNDLED
 from wgpu_backend.engine.language_model import LanguageModel
 from wgpu_backend.engine.loading import load
 from wgpu_backend.engine.runner import CHUNK, Head, Work
+from wgpu_backend.nn.kvcache.paged import PagedCache
 
 FITTED = 4  # points that the exponent is taken from: half of what a sweep costs lies in the last
 NOISE = 0.2  # how far above its limit an exponent is still no finding
@@ -171,6 +172,7 @@ class Model:
         """Make a pass with so many tokens per sequence, after a context that is not computed."""
         for sequence in range(self._most):
             self._cache.remove(sequence)
+        assert isinstance(self._cache, PagedCache)
         for sequence, context in enumerate(contexts):
             self._cache.extend(sequence, context)
         works = [Work(s, self._tokens[:tokens], (tokens - 1,)) for s in range(len(contexts))]
@@ -269,7 +271,7 @@ def plot(sweeps: Sequence[Sweep], clock: str) -> str:
 
 
 def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("model", nargs="?", type=Path, default=BUNDLED)
     parser.add_argument("--longest", type=int, default=32768, help="prompt and context, tokens")
     parser.add_argument("--sequences", type=int, default=32)

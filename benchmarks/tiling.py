@@ -16,13 +16,13 @@ import wgpu_backend.array as wx
 from benchmarks.plot import Series, lines, picture
 from wgpu_backend import images
 from wgpu_backend.array import devices
-from wgpu_backend.images.pipelines.pipeline import Pipeline
+from wgpu_backend.images.pipelines.latent import LatentPipeline
 
 SIDES = (8, 12, 16, 24, 32, 48, 64)  # latents
 BOUND = 3.5  # of the largest array of a tile, as `images/tiling.py` states
 
 
-def peak_nbytes(pipeline: Pipeline, side: int, tile: int) -> int:
+def peak_nbytes(pipeline: LatentPipeline, side: int, tile: int) -> int:
     """Measure the memory of decoding latents of one side, in tiles of another."""
     pipeline.tile = tile
     traces = pipeline._decode._traces
@@ -31,7 +31,7 @@ def peak_nbytes(pipeline: Pipeline, side: int, tile: int) -> int:
     return max(trace._recorded.plan.peak_nbytes for trace in traces.values())
 
 
-def measured(pipeline: Pipeline, tile: int) -> Iterator[tuple[int, int, int]]:
+def measured(pipeline: LatentPipeline, tile: int) -> Iterator[tuple[int, int, int]]:
     """Return the pixels of a side, and the bytes for whole images and for tiles."""
     for side in SIDES:
         whole, tiled = (peak_nbytes(pipeline, side, most) for most in (side, tile))
@@ -62,7 +62,7 @@ def plot(rows: Sequence[tuple[int, int, int]], bound: float) -> str:
 
 def main() -> None:
     """Decode images of all sides."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("folder", type=Path)
     parser.add_argument("--tile", type=int, default=8, help="latents")
     parser.add_argument("--device")
@@ -72,6 +72,8 @@ def main() -> None:
         images.load(given.folder, device=given.device) as pipeline,
         devices.preferring(pipeline.session),
     ):
+        if not isinstance(pipeline, LatentPipeline):
+            raise SystemExit(f"{given.folder}: its pipeline decodes no latents by an autoencoder")
         bound = BOUND * 4 * pipeline.vae.widest * (given.tile * pipeline.vae.factor) ** 2
         rows = list(measured(pipeline, given.tile))
     text = report(rows, bound)

@@ -17,18 +17,14 @@ from wgpu_backend.device.wgsl.module import Shader
 from wgpu_backend.dtypes import named
 from wgpu_backend.engine.runner import NOTHING, Head, Runner
 from wgpu_backend.engine.step_sampler import StepSampler
-from wgpu_backend.graph.fusion import fuse_nodes
-from wgpu_backend.graph.memory import plan
 from wgpu_backend.graph.node import Launch, Node
-from wgpu_backend.graph.schedule import schedule
-from wgpu_backend.kernels import runs
 from wgpu_backend.ml.backend import Backend, BackendParams, new_backend
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.tensor import Tensor
 from wgpu_backend.ml.wgpu.dispatch import Kernel, kernels
 from wgpu_backend.ml.wgpu.dry_run import DryRunExecutor, DryRunGraph
 from wgpu_backend.ml.wgpu.executor import WgpuExecutor
-from wgpu_backend.ml.wgpu.storage import Part, intermediate
+from wgpu_backend.ml.wgpu.storage import Part
 from wgpu_backend.nn.batch import BatchShape
 from wgpu_backend.nn.model import model_class
 from wgpu_backend.ops.linear.activation_rounding import EVERY_PRODUCT
@@ -171,12 +167,16 @@ class _Listing(DryRunExecutor):
         self.found: list[tuple[str, Launch, Sequence[Kernel]]] = []
 
     def record(
-        self, outputs: Sequence[Node], *, shared: bool = True, times: int = 1, read: bool = True
+        self,
+        outputs: Sequence[Node],
+        *,
+        shared: bool = True,
+        times: int = 1,
+        read: bool = True,
+        unread: Sequence[Node] = (),
     ) -> DryRunGraph:
         """List the kernels of a graph."""
-        scheduled = schedule(outputs)
-        nodes = fuse_nodes(scheduled, outputs, self._rules, self.capabilities, intermediate, runs)
-        done = DryRunGraph(scheduled, plan(nodes, outputs), [{} for _ in range(times)])
+        done = self.plan(outputs, times, unread)
         for node, launch in done.plan.steps:
             assert node.call is not None
             made = kernels(node.call.op, launch, self.capabilities, lambda _: _WHOLE)
