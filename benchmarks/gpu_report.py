@@ -235,8 +235,9 @@ def measured(report: Report, options: argparse.Namespace, folder: Path) -> Itera
         try:
             if not path.exists():
                 random_gguf(path, SIZES[size], format, report.end)
-        except TimeoutError as error:
-            report.left_out.append(str(error))
+        # Its time was up, or the disk is full.
+        except OSError as error:
+            report.left_out.append(f"{name}: {error}")
             continue
         for engine, (command, more) in engines().items():
             yield from _by_one(report, options, (name, engine), [*command, "-m", str(path)], more)
@@ -258,11 +259,18 @@ def _by_one(
         [] if is_peer else ["--json", *(["--device", options.device] if options.device else [])]
     )
     most = MODEL_SHARE * report.seconds
-    done = report.run(" by ".join(names), [*command, *words], more, most)
+    what = " by ".join(names)
+    done = report.run(what, [*command, *words], more, most)
     if done is None or done.returncode:
         return
-    for found in _read_list(report, " by ".join(names), done.stdout):
-        yield Row(*names, *(_of_peer(found) if is_peer else _of_ours(found)))
+    for found in _read_list(report, what, done.stdout):
+        try:
+            row = Row(*names, *(_of_peer(found) if is_peer else _of_ours(found)))
+        # Another version of the program: the other parts still count.
+        except (KeyError, TypeError, ValueError) as error:
+            report.left_out.append(f"{what}: a result without {error}: {str(found)[:200]}")
+        else:
+            yield row
 
 
 def _read_list(report: Report, what: str, text: str) -> list[Mapping[str, Any]]:

@@ -124,6 +124,38 @@ def test_no_command_takes_all_the_time(monkeypatch, tmp_path):
 
 
 @pytest.mark.usefixtures("engines")
+def test_a_result_of_another_form_costs_no_other(monkeypatch, tmp_path):
+    def renamed(command, *_):
+        if command[0] == "ours":
+            found = json.dumps([{"test": "pp16", "speed": 1.0}, 3])
+            return subprocess.CompletedProcess(command, 0, found, "")
+        return answers(command)
+
+    monkeypatch.setattr(gpu_report, "run_command", renamed)
+    words = ["card", "--sizes", "tiny", "--out", str(tmp_path), "--no-tests"]
+    assert gpu_report.main(words) == 0
+    page = (tmp_path / "card.md").read_text("utf-8")
+    assert "- tiny q4_0 by wgpu: a result without 'tokens_per_second': {'test': 'pp16'" in page
+    assert "| tiny q4_0 | tg4 | llama.cpp, KHR | 50.0 ± 1.0 |" in page
+
+
+@pytest.mark.usefixtures("engines")
+def test_a_model_that_cannot_be_written_costs_no_other(monkeypatch, tmp_path):
+    def write(path, sizes, format, end):
+        if format == "f16":
+            raise OSError(28, "No space left on device", str(path))
+        return random_gguf(path, sizes, format, end)
+
+    monkeypatch.setattr(gpu_report, "random_gguf", write)
+    monkeypatch.setattr(gpu_report, "run_command", answers)
+    words = ["card", "--sizes", "tiny:f16,tiny", "--out", str(tmp_path), "--no-tests"]
+    assert gpu_report.main(words) == 0
+    page = (tmp_path / "card.md").read_text("utf-8")
+    assert "- tiny f16: [Errno 28] No space left on device" in page
+    assert "| tiny q4_0 | tg4 | wgpu | 75.0 ± 0.5 |" in page
+
+
+@pytest.mark.usefixtures("engines")
 def test_a_run_that_is_ended_leaves_what_it_has(monkeypatch, tmp_path):
     def ended(command, *_):
         if command[0] == "llama-bench":
