@@ -13,9 +13,11 @@ fn buf_scale(group: u32) -> f32 {
 fn buf_load32(group: u32, values: ptr<function, array<vec4<f32>, 8>>) {
     let words = buf_quants[group];
     let scale = buf_scale(group);
+    // Exact in f32, as (quant - 8) * scale is, and one instruction where a GPU fuses it.
+    let least = -8.0 * scale;
     // @unroll
     for (var i = 0u; i < 4u; i++) {
-        (*values)[i] = (low_nibbles(words[i]) - 8.0) * scale;
-        (*values)[i + 4u] = (high_nibbles(words[i]) - 8.0) * scale;
+        (*values)[i] = low_nibbles(words[i]) * scale + least;
+        (*values)[i + 4u] = high_nibbles(words[i]) * scale + least;
     }
 }

@@ -14,11 +14,13 @@ fn buf_load32(group: u32, values: ptr<function, array<vec4<f32>, 8>>) {
     let words = buf_quants[group];
     let high = buf_high[group];
     let scale = buf_scale(group);
+    // As in Q4_0.
+    let least = -16.0 * scale;
     // @unroll
     for (var i = 0u; i < 4u; i++) {
         let low_i = (words[i] & 0x0f0f0f0fu) | high_bits_of(high, i * 4u);
         let high_i = ((words[i] >> 4u) & 0x0f0f0f0fu) | high_bits_of(high, i * 4u + 16u);
-        (*values)[i] = (vec4<f32>(unpack4xU8(low_i)) - 16.0) * scale;
-        (*values)[i + 4u] = (vec4<f32>(unpack4xU8(high_i)) - 16.0) * scale;
+        (*values)[i] = vec4<f32>(unpack4xU8(low_i)) * scale + least;
+        (*values)[i + 4u] = vec4<f32>(unpack4xU8(high_i)) * scale + least;
     }
 }
