@@ -676,3 +676,37 @@ def test_tags_of_answers_are_text_without_reasoning():
     for template in ("<answer> <response>", "<think>"):
         text = "<answer>\n<response>Hello</response>"
         assert parsed(template, [text]) == Whole(text, "", ())
+
+
+GEMMA_CALL = '<|tool_call>call:w{x:<|"|>a<|"|>}<tool_call|>'
+
+
+@pytest.mark.parametrize(
+    ("text", "arguments"),
+    [
+        (GEMMA_CALL + "<tool_call|>", {"x": "a"}),
+        (GEMMA_CALL + "<|tool_response>", {"x": "a"}),
+        ('<|tool_call>call:w{"x":<|"|>a<|"|>,\'y\':1}<tool_call|>', {"x": "a", "y": 1}),
+        ('<|tool_call>call:w{x:"b, y: {c}",y:\'d e\'}<tool_call|>', {"x": "b, y: {c}", "y": "d e"}),
+        ('<|tool_call>call:w{x:"say \\"hi\\"",y:[<|"|>a "b"<|"|>,"c"]}<tool_call|>',
+         {"x": 'say "hi"', "y": ['a "b"', "c"]}),
+        ('<|tool_call>call:w{x:<|"|>C:\\users\\n<|"|>}<tool_call|>', {"x": "C:\\users\\n"}),
+        ('<|tool_call>call:w{x:<|"|>ls}<tool_call|>', {"x": "ls"}),
+        ('<|tool_call>call:w{x:<|"|>a<|"|>,y:{b:[<|"|>f{}]}}<tool_call|>',
+         {"x": "a", "y": {"b": ["f{}"]}}),
+        ('<|tool_call>call:w{x:<|"|>a<|"|><tool_call|>', {"x": "a"}),
+        ('<|tool_call>call:w{x:[<|"|>a<|"|>,{y:1<tool_call|>', {"x": ["a", {"y": 1}]}),
+        ("<|tool_call>call:w<tool_call|>", {}),
+        ('<|tool_call>w{x:<|"|>a<|"|>}<tool_call|>', {"x": "a"}),
+        (f"<|tool_call>{CALL}<tool_call|>", {"x": "a"}),
+    ],
+)  # fmt: skip
+def test_gemmas_calls_are_read_where_marks_are_missing_or_others(text, arguments):
+    for pieces in ([text], text):
+        assert parsed("<|tool_call>", pieces) == Whole("", "", (ToolCall("w", arguments),))
+
+
+def test_gemmas_text_about_calls_stays_text():
+    for text in ("<|tool_call>nobody{}<tool_call|>", "<|tool_call> is a tag", "a<tool_call|>b"):
+        for pieces in ([text], text):
+            assert parsed("<|tool_call>", pieces) == Whole(text, "", ())

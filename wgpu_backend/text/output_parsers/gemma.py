@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 
-from wgpu_backend.text.output_parsers.calls import OfferedTools
+from wgpu_backend.text.output_parsers.calls import OfferedTools, decode_json_at, parse_calls
 from wgpu_backend.text.output_parsers.formats import CallForm, Format
 from wgpu_backend.text.output_parsers.incoming_text import (
     FormatMismatch,
@@ -37,11 +37,13 @@ _PLAIN = compile_possessive(
 _CALL = compile_possessive(rf"\s*+call:({_NAME.pattern}+)(\{{{_PLAIN.pattern}\}})")
 _SIMPLE = re.compile(rf"\s*+call:({_NAME.pattern.removesuffix('*')}++)\{{")
 _PAIR = compile_possessive(
-    r'([^:{}\[\],<>\s]++):(?:<\|"\|>([^<]*+(?:(?!<\|"\|>)<[^<]*+)*+)<\|"\|>|(-?\d{1,15}+|true|false))'
+    r'([^:{}\[\],<>\s"\']++):(?:<\|"\|>([^<]*+(?:(?!<\|"\|>)<[^<]*+)*+)<\|"\|>|(-?\d{1,15}+|true|false))'
     r"(?:,|(?=\}))"
 )
+_SINGLE = re.compile(r"'([^'\\]*+)'(?=\s*+[,}\]])")
 _BARE = re.compile(r"[^,\[\]{}]*+")
 _ANY = Kinds()
+_CLOSINGS = {"{": "}", "[": "]"}
 _KEY = re.compile(r"\s*([^:{}\[\],]+?)\s*:\s*+")
 
 
@@ -60,6 +62,10 @@ class _Reader(Notation):
             for quote in _QUOTES:
                 if self.text.startswith(quote, at):
                     return self.read_quoted(at + len(quote), quote)
+        if mark == '"' and (found := decode_json_at(self.text, at)) is not None:
+            return found
+        if mark == "'" and (single := _SINGLE.match(self.text, at)) is not None:
+            return single[1], single.end()
         bare = _BARE.match(self.text, at)
         assert bare is not None
         return convert(bare[0].strip(), _ANY), bare.end()
@@ -78,6 +84,8 @@ class _Reader(Notation):
         if "<" in name:
             for quote in _QUOTES:
                 name = name.replace(quote, "")
+        if len(name) > 1 and name[0] == name[-1] and name[0] in "\"'":
+            name = name[1:-1]
         return name, key.end()
 
 
@@ -100,11 +108,12 @@ def _calls_reader(closing: str) -> SpanReader:
             return
         if (call := text.skip(_CALL)) is not None:
             name, source = call.groups()
+        elif (yield from text.skip_spaces()) == "{":
+            body.give(parse_calls((yield from text.read_brackets())))
+            yield from skip_closing(body, closing)
+            return
         else:
-            yield from text.skip_spaces()
-            yield from text.expect("call:")
-            name = yield from text.read_while(_NAME)
-            source = yield from _read_braces(text)
+            name, source = yield from _read_call(body, closing)
         arguments, end = _Reader(source).mapping(1, 0)
         if not name or end < len(source):
             raise ValueError("the tool call has no name, or text follows it")
@@ -137,25 +146,72 @@ def _match_simple_call(text: str, at: int) -> tuple[ToolCall, int] | None:
     return (ToolCall(begun[1], arguments), at + 1) if text.startswith("}", at) else None
 
 
-def _read_braces(text: IncomingText) -> Reader[str]:
-    """Return a value in braces; braces in quotation marks do not count."""
-    taken, depth = list[str](), 0
+def _read_call(body: Body, closing: str) -> Reader[tuple[str, str]]:
+    """Return a call's name and its arguments, whose braces may be missing if it has none."""
+    text = body.text
+    told = yield from text.take("call:")
+    yield from text.skip_spaces()
+    name = yield from text.read_while(_NAME)
+    if not told and name not in body.offered:
+        raise FormatMismatch("the text is not a tool call")
+    if (yield from text.peek_tag(closing)):
+        return name, "{}"
+    return name, (yield from _read_braces(body, closing))
+
+
+def _read_braces(body: Body, closing: str) -> Reader[str]:
+    """Return a value in braces; braces in quotation marks do not count.
+
+    Brackets that are missing before the closing tag are added, and so is the last quotation mark
+    if the answer has no other.
+    """
+    text, taken, missing = body.text, list[str](), list[str]()
     if (yield from text.peek()) != "{":
         raise FormatMismatch("the tool call has no arguments in braces")
     while True:
         taken.append((yield from text.read_while(_PLAIN)))
         tag = yield from text.take("<escape>", '<|"|>', "{", "}", "[", "]")
         if tag is None:
+            if (yield from text.peek_tag(closing)):
+                return "".join([*taken, *reversed(missing)])
             yield from text.wait() if text.at == len(text.text) else text.expect('<|"|>')
             continue
         taken.append(tag)
-        if tag in _QUOTES:
+        if tag not in _QUOTES:
+            _count_bracket(tag, missing)
+        elif body.lenient and text.text.find(tag, text.at) < 0:
+            taken.append(_read_unclosed(text, closing, missing) + tag)
+            return "".join([*taken, *reversed(missing)])
+        else:
             taken += [(yield from text.read_until(tag)), tag]
-        depth += (tag in ("{", "[")) - (tag in ("}", "]"))
-        if depth > _MAX_DEPTH:
-            raise FormatMismatch(f"nested deeper than {_MAX_DEPTH}")
-        if not depth:
+        if not missing:
             return "".join(taken)
+
+
+def _count_bracket(tag: str, missing: list[str]) -> None:
+    """Update the closing brackets that are missing after a bracket."""
+    if tag in _CLOSINGS:
+        missing.append(_CLOSINGS[tag])
+    elif not missing or missing.pop() != tag:
+        raise FormatMismatch(f"{tag} without an opening bracket")
+    if len(missing) > _MAX_DEPTH:
+        raise FormatMismatch(f"nested deeper than {_MAX_DEPTH}")
+
+
+def _read_unclosed(text: IncomingText, closing: str, missing: list[str]) -> str:
+    """Return the text of a string without an end, in an answer that is complete.
+
+    It ends before the brackets that close the call.
+    """
+    found = text.text.find(closing, text.at)
+    end = found if found >= 0 else len(text.text)
+    said, text.at = text.text[text.at : end], end
+    for bracket in missing:
+        bare = said.rstrip()
+        if not bare.endswith(bracket):
+            break
+        said = bare.removesuffix(bracket)
+    return said
 
 
 def _form(template: str) -> CallForm:
@@ -171,8 +227,14 @@ GEMMA = Format(
             "<start_function_call>",
             read=_calls_reader("<end_function_call>"),
             inner=("<end_function_call>", "<escape>"),
+            strays=("<end_function_call>", "<start_function_response>"),
         ),
-        Span("<|tool_call>", read=_calls_reader("<tool_call|>"), inner=("<tool_call|>", '<|"|>')),
+        Span(
+            "<|tool_call>",
+            read=_calls_reader("<tool_call|>"),
+            inner=("<tool_call|>", '<|"|>'),
+            strays=("<tool_call|>", "<|tool_response>"),
+        ),
         Span("```tool_call", read=json_reader("```")),
         Span("```tool_code", read=python_reader("```")),
     ),

@@ -104,7 +104,7 @@ class Span:
     interrupts : bool
         Whether it ends reasoning whose closing tag the model omits, also if text follows it.
     strays : tuple of str
-        Closing tags that models repeat after a call; they are dropped there.
+        Tags that models repeat after a call, or write before its result; they are dropped there.
     """
 
     opening: str
@@ -118,7 +118,8 @@ class Span:
     @property
     def tags(self) -> tuple[str, ...]:
         """Return all tags of the span."""
-        return tuple(filter(None, (self.opening, *self.closings, *self.inner)))
+        tags = (self.opening, *self.closings, *self.inner, *self.strays)
+        return tuple(filter(None, tags))
 
 
 class OutputParser(ABC):
