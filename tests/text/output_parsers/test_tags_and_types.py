@@ -577,6 +577,7 @@ def test_a_call_of_mistral_is_given_when_the_next_one_begins():
 
 
 QWEN_CALL = "<tool_call>\n<function=w>\n<parameter=x>\na\n</parameter>\n</function>\n</tool_call>"
+SEED_CALL = QWEN_CALL.replace("tool_call", "seed:tool_call").replace("\na\n", "a")
 CALLED = (ToolCall("w", {"x": "a"}),)
 
 
@@ -710,3 +711,28 @@ def test_gemmas_text_about_calls_stays_text():
     for text in ("<|tool_call>nobody{}<tool_call|>", "<|tool_call> is a tag", "a<tool_call|>b"):
         for pieces in ([text], text):
             assert parsed("<|tool_call>", pieces) == Whole(text, "", ())
+
+
+@pytest.mark.parametrize(
+    ("template", "call", "closing"),
+    [
+        ("<TOOLCALL>", f"<TOOLCALL>[{CALL}]</TOOLCALL>", "</TOOLCALL>"),
+        ("<|tool_call_start|>", '[w(x="a")]', "<|tool_call_end|>"),
+        ("<seed:tool_call>", SEED_CALL, "</seed:tool_call>"),
+        ("<|tool_call|>", f"<|tool_call|>[{CALL}]<|/tool_call|>", "<|/tool_call|>"),
+        ("<|tool_calls_section_begin|>", f"```json\n{CALL}\n```", "<|tool_calls_section_end|>"),
+    ],
+)
+def test_a_closing_tag_that_is_repeated_or_alone_is_dropped_after_a_call(template, call, closing):
+    for text in (call + closing, f"{call}\n{closing}\n{closing}"):
+        for pieces in ([text], text):
+            assert parsed(template, pieces) == Whole("", "", CALLED)
+    kept = f"Write {closing} there."
+    assert parsed(template, [kept]) == Whole(kept, "", ())
+
+
+def test_arguments_of_gpt_oss_may_stand_in_a_code_block():
+    for fence in ("```json\n", "```\n", " ```"):
+        text = f"<|channel|>commentary to=functions.w<|message|>{fence}{A}\n```<|call|>"
+        for pieces in ([text], text):
+            assert parsed("<|channel|>", pieces) == Whole("", "", CALLED)

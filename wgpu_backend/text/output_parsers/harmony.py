@@ -26,6 +26,8 @@ _arrived = arrival(*_ENDS)
 _CALL = re.compile(r"\s*+(?=\{)")
 _CALL_END = re.compile(rf"\s*+({'|'.join(map(re.escape, _ENDS))})")
 _RECIPIENT = re.compile(r"to=(?:functions\.)?([^\s<]+)")
+# The marks of a code block, which some fine-tunes write around the arguments.
+_FENCES = re.compile(r"\A\s*```\w*\s*(?=\{)|(?<=\})\s*```\s*\Z")
 # Characters of a header; a longer one is taken as text.
 _MAX_HEADER = 1000 + len(_MESSAGE)
 
@@ -108,7 +110,7 @@ class HarmonyParser(OutputParser):
             yield ""
         arguments = "".join(taken)
         try:
-            call: Part = ToolCall(name, parse_arguments(arguments))
+            call: Part = ToolCall(name, parse_arguments(_FENCES.sub("", arguments)))
         except (ValueError, RecursionError):
             call = Content(arguments)
         whole = isinstance(call, ToolCall) and bool(arguments.strip())

@@ -222,6 +222,7 @@ SEED = Format(
             "<seed:tool_call>",
             read=tagged_reader(_functions("</seed:tool_call>", lines=False)),
             inner=("</seed:tool_call>",),
+            strays=("</seed:tool_call>",),
         ),
         FUNCTION,
         HERMES,
@@ -420,6 +421,7 @@ DEEPSEEK = Format(
             _CALLS_BEGIN,
             read=section_reader(_CALL_BEGIN, (_SEPARATOR,), _CALL_END, _CALLS_END),
             inner=(_CALL_BEGIN, _SEPARATOR, _CALL_END, _CALLS_END),
+            strays=(_CALL_END, _CALLS_END),
         ),
     ),
     form=_deepseek_form,
@@ -485,7 +487,7 @@ def _json_format(
             return CallForm((opening, '[{"{name}": '), ("}]", *after), name_key="")
         return CallForm((opening,), after, listed=listed)
 
-    span = Span(opening, read=json_reader(*closings, keyed=keyed), inner=closings)
+    span = Span(opening, read=json_reader(*closings, keyed=keyed), inner=closings, strays=closings)
     return Format(name, (mark or opening,), (span, HERMES), others, form=form)
 
 
@@ -495,7 +497,7 @@ def _python_format(name: str, opening: str, closing: str, *marks: str) -> Format
         del template
         return CallForm((opening,), (closing,), listed=True)
 
-    span = Span(opening, read=python_reader(closing), inner=(closing,))
+    span = Span(opening, read=python_reader(closing), inner=(closing,), strays=(closing,))
     return Format(name, (opening, *marks), (span, HERMES), form=form)
 
 
@@ -519,6 +521,7 @@ KIMI = Format(
             read=section_reader(_KIMI[1], _KIMI[2:3], _KIMI[3], _KIMI[4]),
             inner=_KIMI[1:],
             interrupts=True,
+            strays=_KIMI[3:],
         ),
     ),
     form=_kimi,
@@ -571,7 +574,12 @@ MINIMAX = Format(
     "minimax",
     ("<minimax:tool_call>", _M3),
     (
-        Span("<minimax:tool_call>", read=tagged_reader(_M2), inner=_M2.closings),
+        Span(
+            "<minimax:tool_call>",
+            read=tagged_reader(_M2),
+            inner=_M2.closings,
+            strays=(*_M2.closings, _M2.end),
+        ),
         Span(
             f"{_M3}<tool_call>",
             read=nested_reader(_M3, "</tool_call>"),
