@@ -712,6 +712,22 @@ def test_speeds_learn_the_time_of_each_dispatch():
     assert speeds.count(graph, len(graph) - 2, 9.0) == 2
 
 
+def test_a_new_dispatch_is_run_once_in_a_piece():
+    """One that takes ten times as long as predicted delays others once, and not those known."""
+    slow, quick, speeds = ("slow", 1_000_000), ("quick", 1_000_000), Speeds()
+    speeds.measure([quick], 0.001)
+    graph = [quick, *[slow] * 11, quick]
+    count = speeds.count(graph, 0, 0.02)
+    assert count == 2
+    speeds.measure(graph[:count], 0.011)
+    assert speeds.predict(quick) == 0.001
+    assert speeds.predict(slow) == pytest.approx(0.01)
+    assert speeds.count(graph, count, 0.025) == 2
+    # Known ones that took longer leave the new one a part.
+    speeds.measure([quick, ("other", 5)], 0.001)
+    assert 0 < speeds.predict(("other", 5)) <= 0.0001 + 1e-12
+
+
 def test_a_request_without_pictures_has_none_after_a_list():
     """As requests arrive in other processes, where tuples are lists."""
     assert wb.Request([1], placed=[]) == wb.Request([1])

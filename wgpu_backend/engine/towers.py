@@ -52,6 +52,8 @@ WHOLE_SECONDS = 0.05
 PAUSE = 1e-3
 # Operations a second before a piece was measured: less than any device does.
 FIRST_SPEED = 1e9
+# Of a piece's time, the least that is attributed to its new dispatches.
+NEW_SHARE = 0.1
 # Most by which a measured time of a dispatch may differ from the one before.
 MOST_CHANGE = 4.0
 Item = TypeVar("Item")
@@ -90,22 +92,36 @@ class Speeds:
         return dispatch[1] * self._spent / self._cost if known is None else known
 
     def count(self, dispatches: Sequence[Cost], first: int, seconds: float) -> int:
-        """Return how many dispatches from `first` on fit into `seconds`; at least one."""
-        stop, left = first, seconds
-        while stop < len(dispatches) and (left := left - self.predict(dispatches[stop])) >= 0:
+        """Return how many dispatches from `first` on fit into `seconds`; at least one.
+
+        Each new one is run once in a piece: several that are slower than predicted would add up.
+        """
+        stop, left, new = first, seconds, set[Cost]()
+        while stop < len(dispatches):
+            each = dispatches[stop]
+            if (left := left - self.predict(each)) < 0 or each in new:
+                break
+            if each not in self._seconds:
+                new.add(each)
             stop += 1
         return max(stop - first, 1)
 
     def measure(self, dispatches: Sequence[Cost], seconds: float) -> None:
         """Correct the times of dispatches that together took `seconds`."""
-        factor = seconds / sum(map(self.predict, dispatches))
-        if not all(dispatch in self._seconds for dispatch in dispatches):
-            self._cost += sum(cost for _, cost in dispatches)
-            self._spent += seconds
-        else:
+        new = [each for each in dispatches if each not in self._seconds]
+        if new:
+            # What the others do not take is theirs.
+            known = sum(self.predict(each) for each in dispatches if each in self._seconds)
+            seconds = max(seconds - known, NEW_SHARE * seconds)
+        factor = seconds / sum(map(self.predict, new or dispatches))
+        if not new:
             # Something else may have kept the machine busy.
             factor = min(max(factor, 1 / MOST_CHANGE), MOST_CHANGE)
-        self._seconds.update({each: factor * self.predict(each) for each in dispatches})
+        # Before the speed changes, from which new ones are predicted.
+        self._seconds.update({each: factor * self.predict(each) for each in new or dispatches})
+        if new:
+            self._cost += sum(cost for _, cost in new)
+            self._spent += seconds
 
 
 class Encoding:
