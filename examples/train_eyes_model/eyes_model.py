@@ -3,6 +3,8 @@
 Modules and parameters have the names of llama.cpp's mmproj files, so that they are written as they
 are.
 """
+# torch is none of the package's dependencies, and other modules are in the story's folder.
+# pyright: reportMissingImports=false
 
 from dataclasses import dataclass
 
@@ -94,24 +96,21 @@ class EyesModel(nn.Module):
         """Return a picture's rows among the tokens: (batch, patches, hidden)."""
         return self.mm["2"](functional.gelu(self.mm["0"](self.v(pixels))))
 
-    def forward(self, tokens: Tensor, pixels: Tensor, starts: Tensor) -> Tensor:
+    def forward(self, tokens: Tensor, pixels: Tensor, rows: Tensor, starts: Tensor) -> Tensor:
         """Compute logits (batch, tokens, vocab).
 
         Parameters
         ----------
         tokens : (batch, tokens)
-            The picture's places hold any token.
+            Pictures' places hold any token.
         pixels : (pictures, 3, height, width)
-        starts : (batch,)
-            First place of a picture; -1 for rows without one. Pictures are in the order of rows.
+        rows, starts : (pictures,)
+            Row of the batch, and first place in it, of each picture.
         """
         text = self.text
-        x = text.token_embd(tokens)
-        places = torch.arange(self.config.patches)
-        seen = starts >= 0
-        index = (starts[seen, None] + places)[..., None].expand(-1, -1, x.shape[-1])
-        x = x.clone()
-        x[seen] = x[seen].scatter(1, index, self.encode(pixels))
+        x = text.token_embd(tokens).clone()
+        places = starts[:, None] + torch.arange(self.config.patches)
+        x[rows[:, None], places] = self.encode(pixels)
         table = text.rope[: tokens.shape[1]]
         for block in text.blk:
             x = block(x, table, None)

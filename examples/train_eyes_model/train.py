@@ -35,8 +35,9 @@ ROWS = 24
 WARMUP_STEPS = 50
 IGNORED = -100
 TOKENIZER_DOCUMENTS = 4000
-# Questions without a picture, and pictures after their first question, as shares.
-BLIND, LATE = 0.06, 0.5
+# Questions without a picture, pictures after their question, and turns with a picture of their own
+# after the first one, as shares.
+BLIND, LATE, ANOTHER = 0.06, 0.5, 0.3
 
 
 def prepare(picture: np.ndarray, side: int) -> Tensor:
@@ -56,40 +57,48 @@ class Examples:
         """Return the tokens of a text."""
         return self.tokenizer.encode(text).ids
 
-    def draw(self) -> tuple[list[int], list[bool], Tensor | None, int]:
-        """Draw a conversation: tokens, which of them are answers, pixels, the picture's place."""
+    def draw(self) -> tuple[list[int], list[bool], list[tuple[int, Tensor]]]:
+        """Draw a conversation: tokens, which of them are answers, places and pixels of pictures."""
         rng, scene = self.rng, eyes_data.draw_scene(self.rng)
         tokens, learnt = self.ids(BEGIN), [False]
-        pixels, place = None, -1
+        pictures: list[tuple[int, Tensor]] = []
         blind = rng.random() < BLIND
-        for number, (_, question, answer) in enumerate(eyes_data.draw_turns(scene, rng)):
-            head, asked = self.ids(USER), self.ids(question)
-            if number == 0 and not blind:
-                pixels = prepare(eyes_data.draw_picture(scene, rng), self.config.image)
+        for number, (kind, question, answer) in enumerate(eyes_data.draw_turns(scene, rng)):
+            head = self.ids(USER)
+            is_new = number > 0 and rng.random() < ANOTHER
+            if is_new:
+                # The answer is about the picture that was shown last.
+                scene, blind = eyes_data.draw_scene(rng), False
+            if number > 0:
+                question, answer = eyes_data.ask(kind, scene, rng), scene.answers()[kind]
+            asked = self.ids(question)
+            if is_new or (number == 0 and not blind):
                 before = asked if rng.random() < LATE else []
-                place = len(tokens) + len(head) + len(before)
+                pixels = prepare(eyes_data.draw_picture(scene, rng), self.config.image)
+                pictures.append((len(tokens) + len(head) + len(before), pixels))
                 head += before + [0] * self.config.patches
                 asked = asked[len(before) :]
             head += asked + self.ids(END + ASSISTANT)
             said = self.ids((eyes_data.NO_PICTURE if blind else answer) + END)
             tokens += head + said
             learnt += [False] * len(head) + [True] * len(said)
-        return tokens, learnt, pixels, place
+        return tokens, learnt, pictures
 
-    def batch(self, rows: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Draw a batch: tokens, targets, pixels, places of pictures."""
+    def batch(self, rows: int) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+        """Draw a batch: tokens, targets, and of pictures pixels, rows and places."""
         drawn = [self.draw() for _ in range(rows)]
         longest = max(len(tokens) for tokens, *_ in drawn)
         tokens = torch.zeros(rows, longest, dtype=torch.long)
         targets = torch.full((rows, longest), IGNORED)
-        for row, (own, learnt, _, _) in enumerate(drawn):
+        for row, (own, learnt, _) in enumerate(drawn):
             tokens[row, : len(own)] = torch.tensor(own)
             wanted = [t if known else IGNORED for t, known in zip(own, learnt, strict=True)]
             targets[row, : len(own) - 1] = torch.tensor(wanted[1:])
-        pixels = [p for *_, p, _ in drawn if p is not None]
+        shown = [(row, place, p) for row, (*_, own) in enumerate(drawn) for place, p in own]
         size = (0, 3, self.config.image, self.config.image)
-        stacked = torch.stack(pixels) if pixels else torch.zeros(size)
-        return tokens, targets, stacked, torch.tensor([place for *_, place in drawn])
+        pixels = torch.stack([p for *_, p in shown]) if shown else torch.zeros(size)
+        where = torch.tensor([(row, place) for row, place, _ in shown]).reshape(-1, 2)
+        return tokens, targets, pixels, where[:, 0], where[:, 1]
 
 
 def make_tokenizer(seed: int, vocab: int) -> Tokenizer:
@@ -113,8 +122,8 @@ def train(model: EyesModel, examples: Examples, options: argparse.Namespace) -> 
     ]
     begin, step, average, shown, progress = time.monotonic(), 0, 0.0, 0.0, 0.0
     while progress < 1:
-        tokens, targets, pixels, starts = examples.batch(ROWS)
-        logits = model(tokens, pixels, starts)
+        tokens, targets, *pictures = examples.batch(ROWS)
+        logits = model(tokens, *pictures)
         loss = functional.cross_entropy(
             logits.flatten(0, 1), targets.flatten(), ignore_index=IGNORED
         )
@@ -146,12 +155,23 @@ def check(path: Path, count: int, seed: int) -> dict[str, float]:
             kind = rng.choice(list(eyes_data.QUESTIONS))
             part = {"type": "image", "image": picture}
             parts = [part, {"type": "text", "text": eyes_data.ask(kind, scene, rng)}]
-            # Users put the picture before the question, or after it.
+            # Users put the picture before the question, or after it, and show another one later.
             content = parts if rng.random() < LATE else parts[::-1]
-            messages = [{"role": "user", "content": content}]
+            messages: list[dict[str, object]] = [{"role": "user", "content": content}]
+            if rng.random() < ANOTHER:
+                messages = [*draw_earlier(rng), *messages]
             said = "".join(model.chat(messages, options={"temperature": 0, "num_predict": 24}))
             right[kind].append(said == scene.answers()[kind])
     return {kind: sum(found) / max(len(found), 1) for kind, found in right.items()}
+
+
+def draw_earlier(rng: random.Random) -> list[dict[str, object]]:
+    """Draw a question about another picture, and its answer."""
+    scene = eyes_data.draw_scene(rng)
+    part = {"type": "image", "image": eyes_data.draw_picture(scene, rng)}
+    asked = [part, {"type": "text", "text": eyes_data.ask("colour", scene, rng)}]
+    said: dict[str, object] = {"role": "assistant", "content": scene.answers()["colour"]}
+    return [{"role": "user", "content": asked}, said]
 
 
 def start(options: argparse.Namespace) -> tuple[EyesModel, Tokenizer]:

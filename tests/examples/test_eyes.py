@@ -101,6 +101,26 @@ def test_the_bundled_model_describes_a_picture_of_another_form(eyes):
     assert ask(eyes, "What is this?", picture) == "A blue square on a white background."
 
 
+@pytest.mark.parametrize("late", [False, True])
+def test_the_picture_that_was_shown_last_is_meant(eyes, data, late):
+    rng, right = random.Random(78), 0
+    for _ in range(12):
+        first, second = data.draw_scene(rng), data.draw_scene(rng)
+        shown = [
+            {"type": "image", "image": data.draw_picture(each, rng)} for each in (first, second)
+        ]
+        text = {"type": "text", "text": "Which colour?"}
+        turns = [[part, text][:: -1 if late else 1] for part in shown]
+        messages = [
+            {"role": "user", "content": turns[0]},
+            {"role": "assistant", "content": first.answers()["colour"]},
+            {"role": "user", "content": turns[1]},
+        ]
+        answer = eyes.chat(messages, options={"temperature": 0, "num_predict": 32})
+        right += answer == second.answers()["colour"]
+    assert right >= 10
+
+
 def test_without_a_picture_the_bundled_model_asks_for_one(eyes, data):
     assert ask(eyes, "Which colour?") == data.NO_PICTURE
 
