@@ -132,6 +132,16 @@ def test_options_are_kept_as_plain_numbers() -> None:
     assert PlacementOptions(None, None) == PlacementOptions()
 
 
+def test_other_programs_name_the_first_gpu_where_there_is_none() -> None:
+    for layers in (0, 99, "all"):
+        given = {"gpu_layers": layers, "main_gpu": 0, "split_mode": "none"}
+        assert plan([CPU], capped=True, **given).placement.devices == (HOST,)
+        with pytest.raises(OptionError, match=r"there are none|no GPU among the devices: cpu"):
+            plan([CPU], **given)
+    with pytest.raises(OptionError, match="main_gpu: 1, there are none"):
+        plan([CPU], capped=True, main_gpu=1)
+
+
 def test_devices_without_a_share_have_none_as_in_llama_cpp() -> None:
     twin = replace(CARD, id="vulkan:0#1")
     alone = plan([CARD, twin], tensor_split=[1], capped=True).placement

@@ -102,8 +102,8 @@ class _Planner:
         if options.capped:
             options = replace(options, tensor_split=_fit_shares(options.tensor_split, len(ids)))
         if options.capped and ids == [HOST]:
-            # Without a GPU, other programs ignore the number.
-            options = replace(options, gpu_layers="auto")
+            # Without a GPU, other programs ignore the number, and clients send their default GPU.
+            options = replace(options, gpu_layers="auto", main_gpu=options.main_gpu or None)
         self._model, self._options = model, options
         self._listed = tuple(devices)
         self._host = next((d for d in devices if d.id == HOST), host)
