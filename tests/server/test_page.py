@@ -321,6 +321,21 @@ def hand_over(page, kind, data, name="a.png", type_="image/png"):
     assert page.evaluate(HAND_OVER, [kind, place, b64encode(data).decode(), name, type_])
 
 
+@pytest.mark.slow
+@needs_browser
+def test_the_last_answer_stays_in_sight_above_a_waiting_picture(page):
+    page.fill("#option-temperature", "0")
+    for _ in range(3):
+        hand_over(page, "drop", drawn("#d82323"))
+        expect(page.locator("#waiting li")).to_have_count(1)
+        answer = said(page, "What is this?", "eyes:latest")
+    hand_over(page, "drop", drawn("#d82323"))
+    expect(page.locator("#waiting li")).to_have_count(1)
+    end = answer.evaluate("(each) => each.getBoundingClientRect().bottom")
+    start = page.locator("#waiting").evaluate("(each) => each.getBoundingClientRect().top")
+    assert end <= start
+
+
 @needs_browser
 def test_a_picture_is_dropped_in_sent_and_kept(page):
     page.fill("#option-temperature", "0")

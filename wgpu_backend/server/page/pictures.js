@@ -141,7 +141,8 @@ export class Waiting {
   }
 
   draw() {
-    const place = byId("waiting");
+    const place = byId("waiting"), log = byId("log");
+    const follows = log.scrollHeight - log.scrollTop - log.clientHeight < 80;
     place.hidden = !this.pictures.length;
     place.replaceChildren(...this.pictures.map((picture) => make("li", {},
       thumbnail(picture),
@@ -149,5 +150,6 @@ export class Waiting {
         type: "button", "aria-label": `Remove ${picture.name}`, title: "Remove",
         onclick: () => { this.set(this.pictures.filter((each) => each !== picture)); byId("prompt").focus(); },
       }, "×"))));
+    if (follows) log.scrollTop = log.scrollHeight; // the list takes room from the log
   }
 }
