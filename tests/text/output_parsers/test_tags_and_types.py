@@ -627,7 +627,6 @@ def test_a_repeated_tag_of_reasoning_is_dropped():
 @pytest.mark.parametrize(
     "text",
     [
-        QWEN_CALL.replace("</parameter>\n", "</parameter>\n</parameter>\n"),
         QWEN_CALL.replace("</function>\n", "</function>\n</function>\n"),
         QWEN_CALL + "\n</tool_call>",
         QWEN_CALL.removeprefix("<tool_call>\n"),
@@ -641,6 +640,13 @@ def test_a_repeated_tag_of_reasoning_is_dropped():
 )
 def test_tags_that_models_repeat_or_confuse_are_not_part_of_the_answer(text):
     assert at_every_place("<tool_call>", text) == Whole("", "", CALLED)
+
+
+@pytest.mark.parametrize("line", ["</parameter>", "</function>", "</tool_call>", "<parameter=z>"])
+def test_a_tag_on_the_last_line_of_an_argument_is_part_of_it(line):
+    text = QWEN_CALL.replace("</parameter>\n", f"{line}\n</parameter>\n")
+    (call,) = at_every_place("<tool_call>", text).tool_calls
+    assert call.arguments == {"x": f"a\n{line}"}
 
 
 @pytest.mark.parametrize(

@@ -125,9 +125,6 @@ class _Patterns(NamedTuple):
     opened: re.Pattern[str]
     followed: re.Pattern[str]
     arrival: Callable[[str], bool]
-    # The closing tag on a line of its own, and the tagging.
-    repeated: str
-    tagging: Tagging
 
 
 @lru_cache(maxsize=64)
@@ -155,8 +152,6 @@ def _compile_patterns(tagging: Tagging) -> _Patterns:
         re.compile(rf"\s*+{re.escape(tagging.call)}" if tagging.call else rf"\s*+{parameter}"),
         re.compile(followed),
         arrival(*last),
-        f"\n{tagging.closing}",
-        tagging,
     )
 
 
@@ -208,8 +203,6 @@ def _match_tagged_call(
     arguments, name = dict[str, object](), name.strip()
     while (found := _match_parameter(text, at, there)) is not None:
         key, told, value, at = found
-        if value.endswith(there.repeated):
-            value = _drop_repeated_tags(value, there)
         kinds = offered.kinds(name, key) if told is None else _TOLD.get(told, _ANY)
         arguments[key] = convert(value, kinds)
     end = there.end.match(text, at)
@@ -239,8 +232,6 @@ def read_tagged_call(body: Body, tagging: Tagging, name: str) -> Reader[None]:
             if tag != tagging.parameter:
                 break
             key, told, value = yield from _wait_parameter(body, tagging)
-        if value.endswith(there.repeated):
-            value = _drop_repeated_tags(value, there)
         kinds = body.offered.kinds(name, key) if told is None else _TOLD.get(told, _ANY)
         arguments[key] = convert(value, kinds)
     if not name:
@@ -330,14 +321,6 @@ def _finish_value(text: IncomingText, taken: list[str], after: int, *, lines: bo
     if lines and value and not value.endswith("\n") and text.text[after : after + 1] != "\n":
         return None
     return value.removesuffix("\n") if lines else value
-
-
-def _drop_repeated_tags(value: str, there: _Patterns) -> str:
-    """Drop closing tags on lines of their own at the end, which models repeat at times."""
-    opened, closing = value.count(there.tagging.parameter), there.tagging.closing
-    while value.endswith(there.repeated) and opened < value.count(closing):
-        value = value.removesuffix(there.repeated)
-    return value
 
 
 @lru_cache(maxsize=64)
