@@ -59,7 +59,8 @@ WRONG = {
     "reasoning": ("", "maybe", *NO_TEXT), "api_key_file": (*NO_FILE, "text.txt", "tiny.gguf"),
     "keepalive": ("", "5m", "soon", *NO_TEXT),
     "language": ("", "xx", *NO_TEXT), "task": ("", "sing", *NO_TEXT),
-    "mmproj": (*NO_FILE, "no.gguf"), "image": (*NO_FILE, "text.txt"),
+    "mmproj": (*NO_FILE, "no.gguf"),
+    "image": (*NO_FILE, "text.txt"), "audio": (*NO_FILE, "text.txt"),
     "mask": (*NO_FILE, "text.txt"),
     # A rate is for --video, which is not given.
     "video": (*NO_FILE, "text.txt"), "fps": (*NO_NUMBER, "0", "-1", "2"),

@@ -511,7 +511,7 @@ def test_what_is_no_python_file_is_named_as_what_it_is(tmp_path):
 
 def test_an_unknown_architecture_says_how_to_add_it():
     config = Config("x.gguf", {"general.architecture": "nobodys"})
-    with pytest.raises(ModelError, match=r"'nobodys' is unknown; README") as found:
+    with pytest.raises(ModelError, match=r"'nobodys' is unknown; docs/models.md") as found:
         model_class(config)
     assert len(str(found.value)) < 250
     assert "`import my_model`" in str(found.value)
