@@ -110,7 +110,8 @@ class HarmonyParser(OutputParser):
             yield ""
         arguments = "".join(taken)
         try:
-            call: Part = ToolCall(name, parse_arguments(_FENCES.sub("", arguments)))
+            bare = _FENCES.sub("", arguments) if "```" in arguments else arguments
+            call: Part = ToolCall(name, parse_arguments(bare))
         except (ValueError, RecursionError):
             call = Content(arguments)
         whole = isinstance(call, ToolCall) and bool(arguments.strip())
